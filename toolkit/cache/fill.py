@@ -1,0 +1,46 @@
+"""Bring a cache up to date: read what is committed and not yet settled, in chunks.
+
+Prefill, a drafter's catching up, a swap and a rewind are all this one thing.
+
+Letters: B rows, M tokens of a chunk, F features, S slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toolkit.protocols import LM, Context, KVCache, Tap
+from toolkit.tree import TokenTree
+
+
+def fill(
+    lm: LM,
+    cache: KVCache,
+    context: Context,
+    *,
+    leave: int = 0,
+    chunk: int = 256,
+    taps: Sequence[Tap] = (),
+    sink: Callable[[Tensor, Tensor, Tensor], None] | None = None,
+) -> None:
+    """Settle all committed tokens but the pending one and, where that saves a pass, up to `leave` before it.
+
+    `sink(feature [B, M, F], slot [B, M], real [B, M])` is given the tapped features of each chunk. Afterwards
+    `cache.filled` tells what is settled.
+    """
+    cache.agree(context)
+    goal = np.array(context.lengths) - 1
+    while (behind := int((goal - cache.filled).max())) > leave:
+        n = min(behind, chunk)
+        slot = cache.length[:, None] + torch.arange(n, device=cache.length.device)  # [B, M]
+        real = slot < context.length[:, None] - 1
+        tree = TokenTree.chain(context.token.gather(1, slot.clamp(max=context.token.shape[1] - 1)), real)
+        feature = lm.read(tree, cache, taps=taps, logits=False).feature
+        if sink and feature is not None:
+            sink(feature, slot, real)
+        cache.keep(tree, real)
+        cache.trust(context, np.minimum(goal, cache.filled + n))

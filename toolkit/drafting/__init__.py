@@ -1,0 +1,8 @@
+"""Drafters, one file each. All answer `propose(context)`; none keeps anything it could not rebuild from the context."""
+
+from toolkit.drafting.model import DraftModel as DraftModel
+from toolkit.drafting.ngram import NGram as NGram
+from toolkit.drafting.nothing import Nothing as Nothing
+from toolkit.drafting.shapes import Chain as Chain
+from toolkit.drafting.shapes import Dynamic as Dynamic
+from toolkit.drafting.shapes import Fixed as Fixed

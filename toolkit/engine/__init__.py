@@ -1,0 +1,5 @@
+"""The loop: propose, read, verify, commit. Knows no widget, no training and no text."""
+
+from toolkit.engine.engine import Engine as Engine
+from toolkit.engine.live import Live as Live
+from toolkit.engine.session import Session as Session

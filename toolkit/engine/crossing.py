@@ -1,0 +1,122 @@
+"""The one crossing from device to host of a step: everything a record and the host need, in one copy.
+
+Integers travel as float64, which is exact below 2**53.
+
+Letters: B rows, N nodes, V vocabulary, K recorded next tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from toolkit.protocols import Proposal, Verdict
+from toolkit.trace.records import RowRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Crossed:
+    """A step on the host, one list entry a row."""
+
+    rows: list[dict[str, list[float]]]
+    tip: list[int]
+    bonus: list[int]
+    sound: list[bool]  # all logits of the row's real nodes are numbers
+
+    def check(self, b: int, position: int, pending: int) -> None:
+        """Raise ValueError unless row b holds a tree that stands on the pending token, and sound logits."""
+        v = self.rows[b]
+        if not v["real"][0] or int(v["token"][0]) != pending:
+            raise ValueError(
+                f"the drafter's tree for row {b} begins with token {int(v['token'][0])}, and the pending token is {pending}: "
+                f"node 0 must be `context.pending`"
+            )
+        for i in range(1, len(v["real"])):
+            above = int(v["parent"][i])
+            if v["real"][i] and not (0 <= above < i and v["real"][above]):
+                raise ValueError(
+                    f"node {i} of the drafter's tree for row {b} has parent {above}: every node needs a real parent with a "
+                    f"smaller index"
+                )
+        if not self.sound[b]:
+            raise ValueError(
+                f"the target's logits at position {position} or at its guesses (row {b}) are not finite numbers: the model "
+                f"is broken or overflows its dtype"
+            )
+
+    def emitted(self, b: int) -> list[int]:
+        """What the verdict commits in row b: the kept path without the pending root, then the bonus."""
+        at, parent, token = self.tip[b], self.rows[b]["parent"], self.rows[b]["token"]
+        path = []
+        while at > 0:
+            path.append(int(token[at]))
+            at = int(parent[at])
+        return [*reversed(path), self.bonus[b]]
+
+    def record(self, b: int, position: int, emitted: list[int], ended: str | None) -> RowRecord:
+        v = self.rows[b]
+        real = [i for i, r in enumerate(v["real"]) if r]
+        place = {i: n for n, i in enumerate(real)}
+
+        def floats(name: str) -> tuple[float, ...]:
+            return tuple(v[name][i] for i in real) if name in v else ()
+
+        def ints(name: str) -> tuple[int, ...]:
+            return tuple(int(v[name][i]) for i in real)
+
+        k = len(v["top_token"]) // len(v["token"]) if "top_token" in v else 0
+        top = tuple(
+            tuple((int(v["top_token"][i * k + j]), v["top_prob"][i * k + j]) for j in range(k)) for i in real if k
+        )
+        return RowRecord(
+            position=position,
+            token=ints("token"),
+            parent=tuple(place[p] if (p := int(v["parent"][i])) >= 0 else -1 for i in real),
+            tip=place[self.tip[b]],
+            bonus=self.bonus[b],
+            emitted=tuple(emitted),
+            outcome=ints("outcome") if "outcome" in v else tuple(0 for _ in real),
+            p=floats("p"),
+            q=floats("q"),
+            accept=floats("accept"),
+            u=floats("u"),
+            confidence=floats("confidence"),
+            prob=floats("prob"),
+            top=top,
+            ended=ended,
+        )
+
+
+def cross(proposal: Proposal, logits: Tensor, verdict: Verdict, top: int) -> Crossed:
+    """Bring a step to the host. `top` > 0 also records the target's `top` likeliest next tokens after each node."""
+    tree = proposal.tree
+    columns: dict[str, Tensor] = {"token": tree.token, "parent": tree.parent, "real": tree.real}
+    if verdict.tests:
+        t = verdict.tests
+        columns |= {"outcome": t.outcome, "p": t.p, "q": t.q, "accept": t.accept, "u": t.u}
+    if proposal.confidence is not None:
+        columns["confidence"] = proposal.confidence
+    if top:
+        columns |= _top(tree.token, tree.parent, logits, top)
+    unsound = (~logits.amax(-1).isfinite() & tree.real).any(1)
+    last = torch.stack([verdict.tip, verdict.bonus, unsound], 1)
+    packed = torch.cat([*(c.double() for c in columns.values()), last.double()], 1).tolist()
+    rows = []
+    for line in packed:
+        row, at = {}, 0
+        for name, column in columns.items():
+            row[name] = line[at : at + column.shape[1]]
+            at += column.shape[1]
+        rows.append(row)
+    return Crossed(
+        rows, [int(line[-3]) for line in packed], [int(line[-2]) for line in packed], [not line[-1] for line in packed]
+    )
+
+
+def _top(token: Tensor, parent: Tensor, logits: Tensor, k: int) -> dict[str, Tensor]:
+    probs = logits.float().softmax(-1)  # [B, N, V]
+    best = probs.topk(min(k, probs.shape[-1]), -1)
+    above = probs[torch.arange(len(token), device=token.device)[:, None], parent.clamp(min=0), token]
+    return {"prob": above, "top_token": best.indices.flatten(1), "top_prob": best.values.flatten(1)}

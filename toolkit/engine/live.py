@@ -1,0 +1,132 @@
+"""A session in a thread of its own, so that the notebook stays free to look and to touch.
+
+Button callbacks may come from any thread. All they do is set a flag under one condition variable; whatever touches the
+session happens in the loop's thread, between two steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Literal
+
+from toolkit.engine.engine import Engine
+from toolkit.engine.session import Session
+
+State = Literal["paused", "running", "done", "failed", "stopped"]
+
+
+class Live:
+    """run, pause, step, rewind, stop. Parts of `engine` may be assigned at any time: a step reads each field once.
+
+    An error in a step puts the session into the state "failed" and is kept in `error`; the session stays as it was
+    before that step, so run, step or rewind go on from there, for instance with another drafter.
+    """
+
+    def __init__(self, engine: Engine, session: Session, *, delay: float = 0.0) -> None:
+        self.engine, self.session = engine, session
+        self.delay = delay  # seconds to wait between steps, for watching
+        self.error: Exception | None = None
+        self.state: State = "done" if session.done else "paused"
+        self._change = threading.Condition()
+        self._tickets = 0  # steps still to be made; negative: without end
+        self._rewinds = 0
+        self._busy = self._quit = False
+        self._listeners: list[Callable[[State], None]] = []
+        self._thread: threading.Thread | None = None
+
+    def run(self) -> Live:
+        """Go on until every request has ended, or until `pause`."""
+        return self._ask(tickets=-1)
+
+    def step(self, steps: int = 1) -> Live:
+        """Make that many steps, then pause."""
+        return self._ask(tickets=_count(steps))
+
+    def pause(self) -> Live:
+        """Stop before the next step; the step being made is finished."""
+        return self._ask(tickets=0)
+
+    def rewind(self, steps: int = 1) -> Live:
+        """Undo the last steps and pause."""
+        return self._ask(tickets=0, rewinds=_count(steps))
+
+    def stop(self) -> None:
+        """End the thread; the step being made is finished. The session keeps what it has, and `run` goes on with it."""
+        with self._change:
+            thread, self._thread = self._thread, None
+            self._quit, self._tickets, self._rewinds = True, 0, 0
+            self._change.notify_all()
+        if thread and thread is not threading.current_thread():
+            thread.join()
+
+    def wait(self, timeout: float | None = None) -> State:
+        """Block until nothing is left to do, or for `timeout` seconds; raise what went wrong in the thread."""
+        with self._change:
+            self._change.wait_for(lambda: not (self._busy or self._tickets or self._rewinds), timeout)
+            if self.error:
+                raise self.error
+            return self.state
+
+    def listen(self, listener: Callable[[State], None]) -> None:
+        """Call `listener(state)` whenever the state changes, from whichever thread changed it; it must be quick."""
+        self._listeners.append(listener)
+
+    def _ask(self, *, tickets: int, rewinds: int = 0) -> Live:
+        with self._change:
+            self._tickets, self._rewinds = tickets, self._rewinds + rewinds
+            if (tickets or rewinds) and self._thread is None:
+                self._quit = False
+                self._thread = threading.Thread(target=self._loop, name="specdec-live", daemon=True)
+                self._thread.start()
+            self._change.notify_all()
+        return self
+
+    def _set(self, state: State) -> None:
+        if state != self.state:
+            self.state = state
+            for listener in self._listeners:
+                listener(state)
+
+    def _loop(self) -> None:
+        me = threading.current_thread()
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self._quit or self._tickets or self._rewinds)
+                if self._quit and self._thread is not me:
+                    self._set("done" if self.session.done else "stopped")
+                    return
+                rewinds, self._rewinds = self._rewinds, 0
+                self._busy, self.error = True, None
+                if not rewinds:
+                    self._set("running")
+            error = self._work(rewinds)
+            with self._change:
+                self._busy, self.error = False, error
+                self._tickets -= self._tickets > 0 and not rewinds
+                if error or self.session.done:
+                    self._tickets = 0
+                if not self._tickets:
+                    self._set("failed" if error else "done" if self.session.done else "paused")
+                self._change.notify_all()
+            if not self._tickets:
+                self.session.trace.notify(force=True)
+            elif self.delay:
+                with self._change:
+                    self._change.wait_for(lambda: self._quit or not self._tickets or self._rewinds, self.delay)
+
+    def _work(self, rewinds: int) -> Exception | None:
+        try:
+            if rewinds:
+                self.session.rewind(rewinds)
+            elif not self.session.done:
+                self.engine.step(self.session)
+        except Exception as error:  # shown where the notebook looks: `error`, `wait` and the controls
+            return error
+        return None
+
+
+def _count(steps: int) -> int:
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1; got {steps}")
+    return steps

@@ -1,0 +1,150 @@
+"""A batch of requests on its way: what is committed, the target's cache, when each row ends, and the trace.
+
+Letters: B rows, S slots, N nodes, F features.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toolkit.cache import fill
+from toolkit.engine.crossing import cross
+from toolkit.protocols import LM, Context, KVCache, Proposal, Reading, Tap, Verdict
+from toolkit.sampling import BatchSampler
+from toolkit.sampling.stopping import Judge
+from toolkit.trace import RowRecord, Trace
+from toolkit.tree import path_first
+
+
+@dataclass(slots=True)
+class Session:
+    """Made by `Engine.start`, moved by `Engine.step`. Reading its properties between steps is always safe."""
+
+    lm: LM
+    cache: KVCache
+    sampler: BatchSampler
+    judges: list[Judge]
+    prompts: tuple[tuple[int, ...], ...]
+    token: Tensor  # [B, S] committed tokens, then junk
+    host: np.ndarray  # [B, S] the same on the host
+    lengths: list[int]  # committed tokens, the prompt included
+    taps: tuple[Tap, ...] = ()
+    feature: Tensor | None = None  # [B, S, F] target hidden states of the settled tokens
+    trace: Trace = field(default_factory=Trace)
+    began: float = field(default_factory=time.perf_counter)
+
+    @classmethod
+    def of(cls, lm: LM, prompts: Sequence[Sequence[int]], sampler: BatchSampler, judges: list[Judge]) -> Session:
+        """A session in which only the prompts are committed and nothing has been read."""
+        lengths = [len(p) for p in prompts]
+        slots = max(n + j.room for n, j in zip(lengths, judges, strict=True)) + 64
+        host = np.zeros((len(prompts), slots), np.int64)
+        for row, prompt in zip(host, prompts, strict=True):
+            row[: len(prompt)] = prompt
+        cache = lm.open(len(prompts), slots)
+        token = torch.from_numpy(host.copy()).to(cache.length.device)
+        kept = tuple(tuple(int(t) for t in p) for p in prompts)
+        return cls(lm, cache, sampler, judges, kept, token, host, lengths, trace=Trace(kept))
+
+    @property
+    def rows(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def done(self) -> bool:
+        """Has every request ended."""
+        return all(j.reason for j in self.judges)
+
+    @property
+    def outputs(self) -> list[list[int]]:
+        """The new tokens of each row."""
+        return [self.host[b, len(p) : n].tolist() for b, (p, n) in enumerate(zip(self.prompts, self.lengths, strict=True))]
+
+    @property
+    def texts(self) -> list[str]:
+        """The new text of each row, never ending in half a character; '' without a decoder."""
+        return [j.text for j in self.judges]
+
+    @property
+    def reasons(self) -> list[str | None]:
+        """Why each row ended, None while it goes on."""
+        return [j.reason for j in self.judges]
+
+    def context(self) -> Context:
+        length = torch.tensor(self.lengths, device=self.token.device)
+        room = tuple(max(0, j.room - 1) for j in self.judges)  # the bonus takes one
+        return Context(
+            self.token, length, self.host, tuple(self.lengths), room, self.sampler.at(length), self.feature
+        )
+
+    def read_up(self, lm: LM, taps: tuple[Tap, ...]) -> None:
+        """Make the target's cache and the features hold all committed tokens but the pending one: the prefill, and
+        whatever a change of target or of the features asked for makes necessary."""
+        if lm is not self.lm or set(taps) - set(self.taps) or (taps and self.feature is None):
+            self.lm, self.cache, self.feature = lm, lm.open(self.rows, self.token.shape[1]), None
+        self.taps = taps
+        fill(lm, self.cache, self.context(), taps=taps, sink=self._file)
+
+    def commit(self, proposal: Proposal, reading: Reading, verdict: Verdict, top: int) -> tuple[RowRecord | None, ...]:
+        """Make the accepted path and the bonus part of the past, as far as each request goes. The one sync of a step.
+
+        Raises ValueError, with nothing committed, when the tree is none or the target's logits are not numbers.
+        """
+        assert reading.logits is not None
+        tree = proposal.tree
+        path = tree.path(verdict.tip)
+        crossed = cross(proposal, reading.logits, verdict, top)
+        for b, judge in enumerate(self.judges):
+            if not judge.reason:
+                crossed.check(b, self.lengths[b] - 1, int(self.host[b, self.lengths[b] - 1]))
+        if reading.feature is not None:
+            slot = self.cache.length[:, None] + torch.arange(tree.size, device=path.device)
+            order = path_first(path)
+            self._file(reading.feature.gather(1, order[..., None].expand_as(reading.feature)), slot, path.gather(1, order))
+        self.cache.keep(tree, path)
+
+        records: list[RowRecord | None] = []
+        slot = torch.tensor(self.lengths)[:, None] + torch.arange(tree.size)  # [B, N] where new tokens go
+        fresh = torch.zeros_like(slot)
+        for b, judge in enumerate(self.judges):
+            if judge.reason:
+                records.append(None)
+                continue
+            tokens, start = crossed.emitted(b), self.lengths[b]
+            tokens = tokens[: judge.take(tokens)]
+            self.host[b, start : start + len(tokens)] = tokens
+            fresh[b, : len(tokens)] = torch.tensor(tokens)
+            self.lengths[b] += len(tokens)
+            records.append(crossed.record(b, start - 1, tokens, judge.reason))
+        at = slot.clamp(max=self.token.shape[1] - 1)  # past a row's end stands junk, so the rest may be written too
+        self.token.scatter_(1, at.to(self.token.device), fresh.to(self.token.device))
+        self.cache.trust(self.context(), np.array(self.lengths) - 1)
+        return tuple(records)
+
+    def rewind(self, steps: int = 1) -> int:
+        """Undo the last steps; return how many were undone. Every part's cache follows at its next use."""
+        steps = min(steps, len(self.trace.steps))
+        keep = len(self.trace.steps) - steps
+        for b, judge in enumerate(self.judges):
+            undone = sum(len(r.emitted) for s in self.trace.steps[keep:] if (r := s.rows[b]))
+            if undone:
+                self.lengths[b] -= undone
+                judge.rewind(judge.count - undone)
+        self.cache.agree(self.context())
+        self.trace.rewind(keep)
+        return steps
+
+    def _file(self, feature: Tensor, slot: Tensor, real: Tensor) -> None:
+        """Keep features [B, M, F] of the tokens at slots [B, M] where `real`."""
+        if self.feature is None:
+            self.feature = feature.new_zeros(*self.token.shape, feature.shape[-1])
+        slot = slot.clamp(max=self.token.shape[1] - 1)
+        at = slot[..., None].expand_as(feature)
+        old = self.feature.gather(1, at)
+        self.feature.scatter_(1, at, torch.where(real[..., None], feature, old))

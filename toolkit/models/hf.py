@@ -1,0 +1,208 @@
+"""Any Hugging Face causal language model as an `LM`.
+
+Letters: B rows, N nodes, M nodes just read, V vocabulary, F features.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin
+
+from toolkit.cache import LayerSpec, Slab, Store
+from toolkit.models.attention import our_attention
+from toolkit.models.masks import additive, near, positions, visible
+from toolkit.models.taps import Taps, layers_of
+from toolkit.protocols import KVCache, Reading, Tap
+from toolkit.tree import TokenTree
+
+KINDS = ("full_attention", "sliding_attention")
+
+
+class HFModel:
+    """Reads token trees with an unchanged transformers model.
+
+    The model is used as it is: nothing is patched and nothing stays behind on it between reads. At construction a
+    five-token tree is read and compared with plain passes over its paths; a model that cannot read trees (recurrent or
+    linear-attention layers, ALiBi without position ids, ...) is refused in one sentence, before any work.
+
+    vocab  size of the vocabulary; limit  positions the model was made for.
+    Raises ValueError for models that cannot read trees.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        name = type(model).__name__
+        self.model = model.eval()
+        self.config = model.config.get_text_config()
+        self.name = name
+        self.vocab = int(self.config.vocab_size)
+        self.limit = int(getattr(self.config, "max_position_embeddings", None) or 2**31)
+        self.layers = int(self.config.num_hidden_layers)
+        self.kinds = tuple(dict.fromkeys(getattr(self.config, "layer_types", None) or ("full_attention",)))
+        self._takes = frozenset(inspect.signature(model.forward).parameters)
+        _refuse_by_name(self)
+        self._ours = bool(getattr(model, "_supports_attention_backend", False))
+        self.specs = _look(self)
+        _compare(self)
+
+    @property
+    def device(self) -> torch.device:
+        """Where token ids go: the device of the input embeddings."""
+        return self.model.get_input_embeddings().weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    def __repr__(self) -> str:
+        return f"HFModel({self.name}, {self.layers} layers, {str(self.dtype).removeprefix('torch.')}, {self.device})"
+
+    def open(self, rows: int, slots: int) -> Store:
+        """An empty cache for `rows` rows, with room for `slots` tokens at first."""
+        return Store.empty(Slab(), self.specs, rows, slots, self.device)
+
+    @torch.inference_mode()
+    def read(
+        self, tree: TokenTree, cache: KVCache, start: int = 0, *, taps: Sequence[Tap] = (), logits: bool = True
+    ) -> Reading:
+        """Read the nodes from `start` on; their keys go to the cache's provisional slots.
+
+        Returns logits [B, M, V] in the model's dtype, or None when not wanted, and the tapped features [B, M, F].
+        """
+        layers = [_Layer(cache, i, start) for i in range(self.layers)]
+        with our_attention(self.model, self._ours), Taps(self.model, taps) as tapped:
+            out = self._forward(tree, cache, start, layers, logits)
+        return Reading(out.logits if logits else None, tapped.features())
+
+    def _forward(self, tree: TokenTree, cache: KVCache, start: int, layers: list[Any], logits: bool) -> Any:
+        extra: dict[str, Any] = {} if logits or "logits_to_keep" not in self._takes else {"logits_to_keep": 1}
+        return self.model(
+            input_ids=tree.token[:, start:],
+            position_ids=positions(tree, cache)[:, start:].clamp(max=self.limit - 1),
+            attention_mask=self._masks(tree, cache, start),
+            use_cache=True,
+            cache=Cache(layers=layers),
+            **extra,
+        )
+
+    def _masks(self, tree: TokenTree, cache: KVCache, start: int) -> Tensor | dict[str, Tensor]:
+        """One mask a kind of layer: a single 4-D mask on a model with a sliding window would drop the window."""
+        full = visible(tree, cache, start)
+        window = getattr(self.config, "sliding_window", None)
+        sliding = full & near(tree, cache, start, window) if window else full
+        masks = {k: additive(sliding if k == "sliding_attention" else full, self.dtype) for k in self.kinds}
+        if getattr(self.config, "layer_types", None) is None:  # one unnamed kind, and the window is for all layers
+            return additive(sliding, self.dtype)
+        return masks if len(masks) > 1 else masks[self.kinds[0]]
+
+
+class _Layer(CacheLayerMixin):
+    """One layer's window onto our cache, in the shape transformers asks for."""
+
+    is_sliding = False
+
+    def __init__(self, cache: KVCache, layer: int, start: int) -> None:
+        super().__init__()
+        self.cache, self.layer, self.start = cache, layer, start
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to prepare: the cache made its memory when it was opened."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        return self.cache.write(self.layer, self.start, key_states, value_states)
+
+    def get_seq_length(self) -> int:
+        return self.cache.used + self.start
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.get_seq_length() + query_length, 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+class _Notes(CacheLayerMixin):
+    """Notes what a layer writes, and keeps nothing."""
+
+    is_sliding = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spec: LayerSpec | None = None
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to prepare."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        k, v = key_states, value_states
+        self.spec = LayerSpec(k.shape[1], k.shape[3], v.shape[3], k.device, k.dtype)
+        return k, v
+
+    def get_seq_length(self) -> int:
+        return 0
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return query_length, 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+def _refuse_by_name(lm: HFModel) -> None:
+    remedy = "choose a decoder with ordinary attention in every layer (Llama, Qwen, Mistral, Gemma, GPT-OSS, ...)"
+    if odd := sorted(set(lm.kinds) - set(KINDS)):
+        raise ValueError(f"{lm.name} cannot read token trees: it has {', '.join(odd)} layers; {remedy}")
+    if "position_ids" not in lm._takes or getattr(lm.config, "alibi", False):
+        raise ValueError(
+            f"{lm.name} cannot read token trees: siblings of a tree share a position, and it takes no position_ids; {remedy}"
+        )
+    if getattr(lm.config, "is_encoder_decoder", False):
+        raise ValueError(f"{lm.name} is an encoder-decoder, not a causal language model; {remedy}")
+    if "cache" not in lm._takes or layers_of(lm.model) is None:
+        raise ValueError(f"{lm.name} has no layer list or takes no key-value cache; {remedy}")
+
+
+def _scratch_tree(lm: HFModel) -> TokenTree:
+    """Five tokens with a branch; ids from the middle of the vocabulary, to stay clear of special ones."""
+    parent = torch.tensor([[-1, 0, 0, 1, 2]], device=lm.device)
+    token = torch.arange(5, device=lm.device)[None] * 7 % lm.vocab + lm.vocab // 2
+    return TokenTree(token % lm.vocab, parent, torch.ones_like(parent, dtype=torch.bool))
+
+
+@torch.inference_mode()
+def _look(lm: HFModel) -> dict[int, LayerSpec]:
+    """What each layer writes, seen by letting it write once."""
+    tree = TokenTree.chain(_scratch_tree(lm).token[:, :1])
+    notes = [_Notes() for _ in range(lm.layers)]
+    with our_attention(lm.model, lm._ours):
+        lm._forward(tree, Store.empty(Slab(), {}, 1, 1, lm.device), 0, notes, logits=True)
+    return {i: note.spec for i, note in enumerate(notes) if note.spec}
+
+
+@torch.inference_mode()
+def _compare(lm: HFModel) -> None:
+    """Raise ValueError unless a tree read after a two-token prefix gives what plain passes over its paths give."""
+    tree, cache = _scratch_tree(lm), lm.open(1, 8)
+    prefix = TokenTree.chain(tree.token[:, 3:])
+    lm.read(prefix, cache)
+    cache.keep(prefix, prefix.real)
+    got = lm.read(tree, cache).logits
+    assert got is not None
+    for path in ([0, 1, 3], [0, 2, 4]):
+        ids = torch.cat([prefix.token, tree.token[:, path]], 1)
+        want = lm.model(input_ids=ids, use_cache=False).logits[:, 2:]
+        if not want.isfinite().all():
+            raise ValueError(f"{lm.name} gives logits that are not finite numbers: its weights are broken, load them again")
+        gap, scale = (got[:, path] - want).abs().max().item(), want.abs().max().item()
+        allowed = 0.1 if lm.dtype in (torch.bfloat16, torch.float16) else 1e-3
+        if not gap <= allowed * max(scale, 1e-6):
+            raise ValueError(
+                f"{lm.name} cannot read token trees: on a five-token tree its logits are off by {gap:.3g} (largest logit "
+                f"{scale:.3g}) from plain passes over the same paths; its attention ignores masks or position ids"
+            )
+

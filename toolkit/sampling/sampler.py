@@ -1,0 +1,87 @@
+"""The sampler of a batch: each row with its own parameters and its own keyed randomness.
+
+Letters: B rows, M nodes, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from toolkit.draws import DRAFT, EMIT, Draws
+from toolkit.sampling import filters
+from toolkit.sampling.params import Sampling
+from toolkit.tree import TokenTree
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSampler:
+    """Answers the `Sampler` socket. Made once for a batch by `of`, bound to a step's lengths by `at`."""
+
+    rows: tuple[Sampling, ...]
+    draws: Draws
+    length: Tensor  # [B] committed tokens: the root of a tree stands at position length - 1
+    heat: Tensor  # [B, 1, 1] temperature
+    top_k: Tensor  # [B, 1, 1]
+    top_p: Tensor  # [B, 1, 1]
+    min_p: Tensor  # [B, 1, 1]
+
+    @classmethod
+    def of(cls, rows: Sequence[Sampling], device: torch.device | str = "cpu") -> BatchSampler:
+        def column(values: list[float] | list[int], dtype: torch.dtype) -> Tensor:
+            return torch.tensor(values, dtype=dtype, device=device).view(-1, 1, 1)
+
+        return cls(
+            tuple(rows),
+            Draws(torch.tensor([r.seed for r in rows], device=device)),
+            torch.ones(len(rows), dtype=torch.long, device=device),
+            column([r.heat for r in rows], torch.float64),
+            column([r.top_k for r in rows], torch.long),
+            column([r.top_p for r in rows], torch.float64),
+            column([r.min_p for r in rows], torch.float64),
+        )
+
+    def at(self, length: Tensor) -> BatchSampler:
+        """The same sampler for rows of which `length` [B] tokens are committed."""
+        return replace(self, length=length)
+
+    @property
+    def greedy(self) -> bool:
+        return all(r.heat == 0 for r in self.rows)
+
+    def probs(self, logits: Tensor, tree: TokenTree, start: int = 0) -> Tensor:
+        """[B, M, V], in float32, or float64 when the logits are. Row at temperature 0: all on the first arg-max."""
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        best = one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
+        if self.greedy:
+            return best
+        warm = self.heat > 0
+        out = logits / self.heat.where(warm, 1).to(logits.dtype)
+        if most := max(r.top_k for r in self.rows):
+            out = filters.top_k(out, self.top_k, most)
+        if any(r.top_p < 1 for r in self.rows):
+            out = filters.top_p(out, self.top_p)
+        if any(r.min_p > 0 for r in self.rows):
+            out = filters.min_p(out, self.min_p)
+        return out.softmax(-1).where(warm, best)
+
+    def coin(self, prob: Tensor, depth: Tensor, lane: Tensor | int = 0) -> tuple[Tensor, Tensor]:
+        return self.draws.coin(prob, self.length - 1 + depth, lane)
+
+    def emit(self, probs: Tensor, depth: Tensor) -> Tensor:
+        if self.greedy:  # all on one token: nothing to draw
+            return probs.argmax(-1)
+        return self.draws.pick(probs, EMIT, self.length - 1 + depth)
+
+    def guess(self, probs: Tensor, depth: int, lanes: int = 1) -> Tensor:
+        """Lanes number the nodes of a level and the draws at a node, so no two guesses share their noise."""
+        if self.greedy:
+            return probs.argmax(-1, keepdim=True).expand(-1, -1, lanes)
+        nodes = probs.shape[1]
+        lane = torch.arange(nodes * lanes, device=probs.device).view(nodes, lanes)  # [M, lanes]
+        position = (self.length - 1 + depth).view(-1, 1, 1).expand(-1, nodes, lanes)
+        return self.draws.pick(probs[:, :, None], DRAFT, position, lane)

@@ -1,0 +1,83 @@
+"""One record a step, one entry a row: plain Python, no tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Origin = Literal["accepted", "bonus", "correction"]
+NOT_TESTED, ACCEPTED, REJECTED = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class RowRecord:
+    """What happened to one request in one step. Lists over nodes have one entry a real node, the root first.
+
+    p          target probability of the node's token given its path, after the sampling parameters (0 or 1 at
+               temperature 0); the root's has no meaning
+    q          probability the token was drawn with; 1 when the drafter was certain
+    accept, u  the test: accepted when u < accept. Both are meaningless where outcome is NOT_TESTED
+    confidence the drafter's own probability of a node given its path, where it knows one
+    prob, top  the target's own probability of each node, and its `k` likeliest next tokens after each node, at
+               temperature 1 and before any sampling parameter; empty unless the engine records them
+    """
+
+    position: int  # of the pending token in the row's text, counted from 0
+    token: tuple[int, ...]
+    parent: tuple[int, ...]
+    tip: int
+    bonus: int
+    emitted: tuple[int, ...]  # tokens committed in this step; shorter than the verdict where the request ended
+    outcome: tuple[int, ...]
+    p: tuple[float, ...]
+    q: tuple[float, ...]
+    accept: tuple[float, ...]
+    u: tuple[float, ...]
+    confidence: tuple[float, ...] = ()
+    prob: tuple[float, ...] = ()
+    top: tuple[tuple[tuple[int, float], ...], ...] = ()
+    ended: str | None = None  # why the request ended in this step
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The kept nodes from the root to the tip."""
+        nodes, at = [], self.tip
+        while at >= 0:
+            nodes.append(at)
+            at = self.parent[at]
+        return tuple(reversed(nodes))
+
+    @property
+    def corrected(self) -> bool:
+        """Was a child of the tip tested and rejected, so that the last token is a correction and no bonus."""
+        return any(p == self.tip and o == REJECTED for p, o in zip(self.parent, self.outcome, strict=True))
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """How each emitted token came."""
+        last: Origin = "correction" if self.corrected else "bonus"
+        whole: list[Origin] = ["accepted"] * (len(self.path) - 1)
+        return tuple([*whole, last][: len(self.emitted)])
+
+    @property
+    def depth(self) -> tuple[int, ...]:
+        """Edges between each node and the root."""
+        out: list[int] = []
+        for parent in self.parent:
+            out.append(0 if parent < 0 else out[parent] + 1)
+        return tuple(out)
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    step: int
+    rows: tuple[RowRecord | None, ...]  # None where a request had ended before
+    drafter: str  # the parts that ran: their repr, shortened
+    rule: str
+    nodes: int  # nodes in the target's pass, a row, padding included
+    ms: dict[str, float] = field(default_factory=dict)  # draft, target, verify, commit
+    at: float = 0.0  # seconds since the session began
+
+    @property
+    def total_ms(self) -> float:
+        return sum(self.ms.values())
