@@ -9,14 +9,14 @@ Letters: B rows, H query heads, K key heads, G = H / K query heads a key head, M
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
 from transformers.masking_utils import sdpa_mask
 
 NAME = "specdec"
@@ -66,17 +66,26 @@ def _explicit(
 
 
 @contextmanager
-def our_attention(model: PreTrainedModel, on: bool) -> Iterator[None]:
-    """While open, `model` attends through `grouped_attention`; what it had is put back at the end."""
-    if not on:
-        yield
-        return
-    before = model.config._attn_implementation
-    model.config._attn_implementation = NAME
+def our_attention(configs: Sequence[PreTrainedConfig]) -> Iterator[None]:
+    """While open, the models that read these configurations attend through `grouped_attention`; what they had is put
+    back at the end. No configurations: nothing changes."""
+    before = [config._attn_implementation for config in configs]
+    for config in configs:
+        config._attn_implementation = NAME
     try:
         yield
     finally:
-        model.config._attn_implementation = before
+        for config, name in zip(configs, before, strict=True):
+            config._attn_implementation = name
+
+
+def attention_configs(model: PreTrainedModel) -> tuple[PreTrainedConfig, ...]:
+    """Every configuration that a module of `model` may look its attention function up in; none for models that keep
+    to functions of their own."""
+    if not getattr(model, "_supports_attention_backend", False):
+        return ()
+    found = [config for m in model.modules() if isinstance(config := getattr(m, "config", None), PreTrainedConfig)]
+    return tuple({id(config): config for config in found}.values())
 
 
 AttentionInterface.register(NAME, grouped_attention)

@@ -32,9 +32,11 @@ def first_layers(lm: HFModel, layers: int) -> HFModel:
     text.num_hidden_layers = layers
     if getattr(text, "layer_types", None):
         text.layer_types = text.layer_types[:layers]
-    for module in model.modules():
-        if module.__dict__.get("config") is lm.model.config:
-            module.__dict__["config"] = config
+    shared = set(lm.model.modules())
+    for module in model.modules():  # the copies on the way to the layers, never a module of the model itself
+        if module not in shared and isinstance(getattr(module, "config", None), type(text)):
+            module.__dict__["config"] = text
+    model.__dict__["config"] = config
     return HFModel(model)
 
 

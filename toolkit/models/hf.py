@@ -15,7 +15,7 @@ from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
 from toolkit.cache import LayerSpec, Slab, Store
-from toolkit.models.attention import our_attention
+from toolkit.models.attention import attention_configs, our_attention
 from toolkit.models.masks import additive, near, positions, visible
 from toolkit.models.taps import Taps, layers_of
 from toolkit.protocols import KVCache, Reading, Tap
@@ -46,7 +46,7 @@ class HFModel:
         self.kinds = tuple(dict.fromkeys(getattr(self.config, "layer_types", None) or ("full_attention",)))
         self._takes = frozenset(inspect.signature(model.forward).parameters)
         _refuse_by_name(self)
-        self._ours = bool(getattr(model, "_supports_attention_backend", False))
+        self._configs = attention_configs(model)
         self.specs = _look(self)
         _compare(self)
 
@@ -75,7 +75,7 @@ class HFModel:
         Returns logits [B, M, V] in the model's dtype, or None when not wanted, and the tapped features [B, M, F].
         """
         layers = [_Layer(cache, i, start) for i in range(self.layers)]
-        with our_attention(self.model, self._ours), Taps(self.model, taps) as tapped:
+        with our_attention(self._configs), Taps(self.model, taps) as tapped:
             out = self._forward(tree, cache, start, layers, logits)
         return Reading(out.logits if logits else None, tapped.features())
 
@@ -179,7 +179,7 @@ def _look(lm: HFModel) -> dict[int, LayerSpec]:
     """What each layer writes, seen by letting it write once."""
     tree = TokenTree.chain(_scratch_tree(lm).token[:, :1])
     notes = [_Notes() for _ in range(lm.layers)]
-    with our_attention(lm.model, lm._ours):
+    with our_attention(lm._configs):
         lm._forward(tree, Store.empty(Slab(), {}, 1, 1, lm.device), 0, notes, logits=True)
     return {i: note.spec for i, note in enumerate(notes) if note.spec}
 
