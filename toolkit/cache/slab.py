@@ -22,9 +22,13 @@ class Slab:
         more = store.new_zeros(*store.shape[:3], slots - store.shape[3], store.shape[4])
         return torch.cat([store, more], 3)
 
-    def put(self, layer: Tensor, at: Tensor, x: Tensor) -> None:
-        """Write x [B, H, N, D] into the slots at [B, N] of one layer [B, H, S, D]."""
-        layer.scatter_(2, at[:, None, :, None].expand(x.shape), x)
+    def put(self, layer: Tensor, at: Tensor | int, x: Tensor) -> None:
+        """Write x [B, H, N, D] into one layer [B, H, S, D]: into the slots at [B, N], or from slot `at` on in all rows,
+        which is several times faster."""
+        if isinstance(at, int):
+            layer[:, :, at : at + x.shape[2]] = x
+        else:
+            layer.scatter_(2, at[:, None, :, None].expand(x.shape), x)
 
     def move(self, store: Tensor, source: Tensor, to: Tensor) -> None:
         """Copy slots source [B, N] to slots to [B, N] in all layers at once; all are read before any is written."""

@@ -23,7 +23,7 @@ class Layout(Protocol):
 
     def make(self, like: Tensor, layers: int, slots: int) -> Tensor: ...
     def grow(self, store: Tensor, slots: int) -> Tensor: ...
-    def put(self, layer: Tensor, at: Tensor, x: Tensor) -> None: ...
+    def put(self, layer: Tensor, at: Tensor | int, x: Tensor) -> None: ...
     def move(self, store: Tensor, source: Tensor, to: Tensor) -> None: ...
     def view(self, layer: Tensor, reach: int) -> Tensor: ...
 
@@ -58,6 +58,7 @@ class Store:
     used: int  # an upper bound of length, known on the host
     known: np.ndarray  # [B, n] tokens the host knows to be settled ...
     filled: np.ndarray  # [B] ... and how many they are
+    level: int | None = 0  # what `length` is in every row, if the host knows it to be one number
     kinds: dict[LayerSpec, _Kind] = field(default_factory=dict, repr=False)
     place: dict[int, int] = field(default_factory=dict, repr=False)  # layer -> its index within its kind
 
@@ -103,7 +104,7 @@ class Store:
         reach = self.used + start + k.shape[2]
         self.reserve(reach)
         kind, n = self.kinds[self.specs[layer]], self.place[layer]
-        at = self.at(start, k.shape[2]).to(k.device)
+        at = self.level + start if self.level is not None else self.at(start, k.shape[2]).to(k.device)
         self.layout.put(kind.keys[n], at, k)
         self.layout.put(kind.values[n], at, v)
         return self.layout.view(kind.keys[n], reach), self.layout.view(kind.values[n], reach)
@@ -121,13 +122,14 @@ class Store:
                 for memory in (kind.keys, kind.values):
                     self.layout.move(memory, source.to(spec.device), to.to(spec.device))
         self.length = self.length + path.sum(1)
-        self.used += tree.size
+        self.used, self.level = self.used + tree.size, None
 
     def trust(self, context: Context, filled: np.ndarray) -> None:
         """The host vouches that the first `filled` [B] committed tokens of each row are settled now."""
         self.known, self.filled = context.host[:, : int(filled.max())].copy(), filled
         self.length = torch.from_numpy(filled).to(self.length.device)
         self.used = int(filled.max())
+        self.level = self.used if self.used == int(filled.min()) else None
 
     def agree(self, context: Context) -> None:
         """Trust only the common prefix of what is known to be settled and what is committed now, the pending token

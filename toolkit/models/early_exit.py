@@ -12,7 +12,6 @@ from typing import TypeVar
 from torch import nn
 
 from toolkit.models.hf import HFModel
-from toolkit.models.taps import layers_of
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -24,9 +23,7 @@ def first_layers(lm: HFModel, layers: int) -> HFModel:
     """
     if not 1 <= layers < lm.layers:
         raise ValueError(f"an early exit needs 1 to {lm.layers - 1} of the {lm.layers} layers; got {layers}")
-    whole = layers_of(lm.model)
-    assert whole is not None
-    model = _twig(lm.model, whole, nn.ModuleList(list(whole)[:layers]))
+    model = _twig(lm.model, lm.decoder, nn.ModuleList(list(lm.decoder)[:layers]))
     config = copy.deepcopy(lm.model.config)
     text = config.get_text_config()
     text.num_hidden_layers = layers

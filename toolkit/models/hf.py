@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
@@ -45,7 +45,7 @@ class HFModel:
         self.layers = int(self.config.num_hidden_layers)
         self.kinds = tuple(dict.fromkeys(getattr(self.config, "layer_types", None) or ("full_attention",)))
         self._takes = frozenset(inspect.signature(model.forward).parameters)
-        _refuse_by_name(self)
+        self.decoder = _refuse_by_name(self)  # the decoder layers, in order
         self._configs = attention_configs(model)
         self.specs = _look(self)
         _compare(self)
@@ -75,7 +75,7 @@ class HFModel:
         Returns logits [B, M, V] in the model's dtype, or None when not wanted, and the tapped features [B, M, F].
         """
         layers = [_Layer(cache, i, start) for i in range(self.layers)]
-        with our_attention(self._configs), Taps(self.model, taps) as tapped:
+        with our_attention(self._configs), Taps(self.model, self.decoder, taps) as tapped:
             out = self._forward(tree, cache, start, layers, logits)
         return Reading(out.logits if logits else None, tapped.features())
 
@@ -153,7 +153,7 @@ class _Notes(CacheLayerMixin):
         return -1
 
 
-def _refuse_by_name(lm: HFModel) -> None:
+def _refuse_by_name(lm: HFModel) -> nn.ModuleList:
     remedy = "choose a decoder with ordinary attention in every layer (Llama, Qwen, Mistral, Gemma, GPT-OSS, ...)"
     if odd := sorted(set(lm.kinds) - set(KINDS)):
         raise ValueError(f"{lm.name} cannot read token trees: it has {', '.join(odd)} layers; {remedy}")
@@ -163,8 +163,10 @@ def _refuse_by_name(lm: HFModel) -> None:
         )
     if getattr(lm.config, "is_encoder_decoder", False):
         raise ValueError(f"{lm.name} is an encoder-decoder, not a causal language model; {remedy}")
-    if "cache" not in lm._takes or layers_of(lm.model) is None:
+    layers = layers_of(lm.model)
+    if "cache" not in lm._takes or layers is None:
         raise ValueError(f"{lm.name} has no layer list or takes no key-value cache; {remedy}")
+    return layers
 
 
 def _scratch_tree(lm: HFModel) -> TokenTree:

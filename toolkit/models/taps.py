@@ -30,9 +30,7 @@ def layers_of(model: PreTrainedModel) -> nn.ModuleList | None:
 class Taps:
     """A context manager around one forward pass that catches the states asked for."""
 
-    def __init__(self, model: PreTrainedModel, taps: Sequence[Tap]) -> None:
-        layers = layers_of(model)
-        assert layers is not None
+    def __init__(self, model: PreTrainedModel, layers: nn.ModuleList, taps: Sequence[Tap]) -> None:
         for tap in taps:
             if tap != "final" and not 0 <= tap <= len(layers):
                 raise ValueError(f"tap {tap!r} does not exist: use 0 (embeddings) to {len(layers)}, or 'final'")
