@@ -165,7 +165,10 @@ class Sampler(Protocol):
     The token at depth d of a tree gets absolute position length - 1 + d; rules speak of depth and never of positions.
     """
 
-    greedy: bool  # every row at temperature 0, known on the host
+    @property
+    def greedy(self) -> bool:
+        """Every row at temperature 0, known on the host."""
+        ...
 
     def probs(self, logits: Tensor, tree: TokenTree, start: int = 0) -> Tensor:
         """[B, M, V] distributions after temperature, truncation and penalties, from logits of the nodes from `start`

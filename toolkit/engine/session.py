@@ -64,7 +64,9 @@ class Session:
     @property
     def outputs(self) -> list[list[int]]:
         """The new tokens of each row."""
-        return [self.host[b, len(p) : n].tolist() for b, (p, n) in enumerate(zip(self.prompts, self.lengths, strict=True))]
+        return [
+            self.host[b, len(p) : n].tolist() for b, (p, n) in enumerate(zip(self.prompts, self.lengths, strict=True))
+        ]
 
     @property
     def texts(self) -> list[str]:
@@ -79,9 +81,7 @@ class Session:
     def context(self) -> Context:
         length = torch.tensor(self.lengths, device=self.token.device)
         room = tuple(max(0, j.room - 1) for j in self.judges)  # the bonus takes one
-        return Context(
-            self.token, length, self.host, tuple(self.lengths), room, self.sampler.at(length), self.feature
-        )
+        return Context(self.token, length, self.host, tuple(self.lengths), room, self.sampler.at(length), self.feature)
 
     def read_up(self, lm: LM, taps: tuple[Tap, ...]) -> None:
         """Make the target's cache and the features hold all committed tokens but the pending one: the prefill, and
@@ -106,7 +106,9 @@ class Session:
         if reading.feature is not None:
             slot = self.cache.length[:, None] + torch.arange(tree.size, device=path.device)
             order = path_first(path)
-            self._file(reading.feature.gather(1, order[..., None].expand_as(reading.feature)), slot, path.gather(1, order))
+            self._file(
+                reading.feature.gather(1, order[..., None].expand_as(reading.feature)), slot, path.gather(1, order)
+            )
         self.cache.keep(tree, path)
 
         records: list[RowRecord | None] = []

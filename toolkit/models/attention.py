@@ -9,7 +9,7 @@ Letters: B rows, H query heads, K key heads, G = H / K query heads a key head, M
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -66,7 +66,7 @@ def _explicit(
 
 
 @contextmanager
-def our_attention(configs: Sequence[PreTrainedConfig]) -> Iterator[None]:
+def our_attention(configs: Sequence[PreTrainedConfig]) -> Generator[None]:
     """While open, the models that read these configurations attend through `grouped_attention`; what they had is put
     back at the end. No configurations: nothing changes."""
     before = [config._attn_implementation for config in configs]

@@ -53,7 +53,7 @@ class HFModel:
     @property
     def device(self) -> torch.device:
         """Where token ids go: the device of the input embeddings."""
-        return self.model.get_input_embeddings().weight.device
+        return next(self.model.get_input_embeddings().parameters()).device
 
     @property
     def dtype(self) -> torch.dtype:
@@ -199,7 +199,9 @@ def _compare(lm: HFModel) -> None:
         ids = torch.cat([prefix.token, tree.token[:, path]], 1)
         want = lm.model(input_ids=ids, use_cache=False).logits[:, 2:]
         if not want.isfinite().all():
-            raise ValueError(f"{lm.name} gives logits that are not finite numbers: its weights are broken, load them again")
+            raise ValueError(
+                f"{lm.name} gives logits that are not finite numbers: its weights are broken, load them again"
+            )
         gap, scale = (got[:, path] - want).abs().max().item(), want.abs().max().item()
         allowed = 0.1 if lm.dtype in (torch.bfloat16, torch.float16) else 1e-3
         if not gap <= allowed * max(scale, 1e-6):
@@ -207,4 +209,3 @@ def _compare(lm: HFModel) -> None:
                 f"{lm.name} cannot read token trees: on a five-token tree its logits are off by {gap:.3g} (largest logit "
                 f"{scale:.3g}) from plain passes over the same paths; its attention ignores masks or position ids"
             )
-

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -60,7 +60,7 @@ class Trace:
             self._places = [p for p in self._places if p.watcher != watcher]
 
     @contextmanager
-    def watching(self, watcher: Watcher, every: float = 0.1) -> Iterator[None]:
+    def watching(self, watcher: Watcher, every: float = 0.1) -> Generator[None]:
         self.watch(watcher, every)
         try:
             yield

@@ -1,0 +1,1 @@
+"""Language models as `LM`s. The only room that knows transformers."""
