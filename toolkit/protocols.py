@@ -22,7 +22,7 @@ from toolkit.tree import TokenTree
 if TYPE_CHECKING:
     from toolkit.trace.records import StepRecord
 
-Draw = Literal["certain", "independent", "distinct"]
+Draw = Literal["certain", "independent", "distinct", "coupled"]
 Tap = int | Literal["final"]
 """Which hidden state to hand out: 0 the embeddings, i the raw output of layer i (counted from 1), "final" the state the
 LM head reads, after the last norm."""
@@ -65,6 +65,7 @@ class Proposal:
     draw  `certain`: every node is a deterministic function of the context (n-grams, top-k, EAGLE-2).
           `independent`: siblings were drawn with replacement from the same q; duplicates are kept.
           `distinct`: siblings were drawn one after another without replacement; their index order is the draw order.
+          `coupled`: drawn with the very noise the target's own draw at that position will use (`guess_coupled`).
     q     [B, Q, V] what the tokens were REALLY drawn from, after temperature and truncation. None when all is certain.
     q_row [B, N] which row of q a node was drawn from; siblings share theirs; -1 marks a node that is certain. None
           means that q has one row a node (Q == N) and children were drawn from their parent's row.
@@ -186,6 +187,10 @@ class Sampler(Protocol):
 
     def guess(self, probs: Tensor, depth: int, lanes: int = 1) -> Tensor:
         """[B, M, lanes] draft tokens for `depth`, drawn independently from probs [B, M, V]."""
+        ...
+
+    def guess_coupled(self, probs: Tensor, depth: int) -> Tensor:
+        """[B, M] draft tokens for `depth`: what `emit` would draw there if probs [B, M, V] were the target's."""
         ...
 
 

@@ -17,10 +17,12 @@ from toolkit.protocols import Draw, Sampler
 class Chain:
     """One guess after another, drawn from the drafter's own distribution (at temperature 0 its most likely token).
 
-    Leviathan et al. 2023. Raises ValueError for a length below one.
+    Leviathan et al. 2023. `coupled` draws with the noise of the target's own draw at each position, for the rule
+    `Coupled` (Daliri, Musco, Suresh 2024). Raises ValueError for a length below one.
     """
 
     length: int = 4
+    coupled: bool = False
 
     def __post_init__(self) -> None:
         if self.length < 1:
@@ -28,14 +30,14 @@ class Chain:
 
     @property
     def draw(self) -> Draw:
-        return "independent"
+        return "coupled" if self.coupled else "independent"
 
     @property
     def depth(self) -> int:
         return self.length
 
     def level(self, depth: int, score: Tensor, probs: Tensor, sampler: Sampler) -> tuple[Tensor, Tensor] | None:
-        token = sampler.guess(probs, depth)[:, 0]  # [B, 1]
+        token = sampler.guess_coupled(probs, depth) if self.coupled else sampler.guess(probs, depth)[:, 0]  # [B, 1]
         return torch.zeros_like(token), token
 
     def expand(self, depth: int, score: Tensor) -> Tensor:

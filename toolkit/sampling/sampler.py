@@ -78,10 +78,21 @@ class BatchSampler:
         return self.draws.pick(probs, EMIT, self.length - 1 + depth)
 
     def guess(self, probs: Tensor, depth: int, lanes: int = 1) -> Tensor:
-        """Lanes number the nodes of a level and the draws at a node, so no two guesses share their noise."""
+        """Lanes number the nodes of a level and the draws at a node, so no two guesses share their noise.
+
+        Nor do guesses of one position made in different steps, at different depths. A rule that looks at guesses beyond
+        the accepted ones (block, traversal) learns something about their noise, and it must not come back.
+        """
         if self.greedy:
             return probs.argmax(-1, keepdim=True).expand(-1, -1, lanes)
         nodes = probs.shape[1]
-        lane = torch.arange(nodes * lanes, device=probs.device).view(nodes, lanes)  # [M, lanes]
+        lane = (depth << 32) + torch.arange(nodes * lanes, device=probs.device).view(nodes, lanes)  # [M, lanes]
         position = (self.length - 1 + depth).view(-1, 1, 1).expand(-1, nodes, lanes)
         return self.draws.pick(probs[:, :, None], DRAFT, position, lane)
+
+    def guess_coupled(self, probs: Tensor, depth: int) -> Tensor:
+        """Shares `emit`'s stream on purpose: `Coupled` alone may verify it."""
+        if self.greedy:
+            return probs.argmax(-1)
+        position = (self.length - 1 + depth)[:, None].expand(-1, probs.shape[1])
+        return self.draws.pick(probs, EMIT, position)
