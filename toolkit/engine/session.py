@@ -49,7 +49,7 @@ class Session:
             row[: len(prompt)] = prompt
         cache = lm.open(len(prompts), slots)
         token = torch.from_numpy(host.copy()).to(cache.length.device)
-        kept = tuple(tuple(int(t) for t in p) for p in prompts)
+        kept = tuple(map(tuple, prompts))
         return cls(lm, cache, sampler, judges, kept, token, host, lengths, trace=Trace(kept))
 
     @property

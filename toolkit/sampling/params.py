@@ -29,7 +29,7 @@ class Sampling:
     def __post_init__(self) -> None:
         if self.temperature is not None and not (0 <= self.temperature < math.inf):
             raise ValueError(f"temperature must be a finite number >= 0 (0 is greedy); got {self.temperature}")
-        if self.top_k != int(self.top_k) or self.top_k < 0:
+        if not float(self.top_k).is_integer() or self.top_k < 0:
             raise ValueError(f"top_k must be a whole number >= 0 (0 keeps all tokens); got {self.top_k}")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1] (1 keeps all tokens); got {self.top_p}")

@@ -28,7 +28,7 @@ class Stopping:
     strings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.max_new_tokens != int(self.max_new_tokens) or self.max_new_tokens < 1:
+        if not float(self.max_new_tokens).is_integer() or self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be a whole number of at least 1; got {self.max_new_tokens}")
         if any(not s for s in self.strings):
             raise ValueError("a stop string must not be empty; got ''")

@@ -1,0 +1,6 @@
+"""Measuring: arms that run in turns, medians, and ratios within one run. Prints nothing; results are plain values."""
+
+from toolkit.bench.interleave import Arm as Arm
+from toolkit.bench.interleave import Comparison as Comparison
+from toolkit.bench.interleave import Sample as Sample
+from toolkit.bench.interleave import interleave as interleave

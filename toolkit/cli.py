@@ -1,0 +1,126 @@
+"""`python -m toolkit`: the command line. Only the parser lives here, so that `--help` answers without loading torch."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+EXAMPLES = """examples:
+  python -m toolkit generate "Why is the sky blue?" --drafter ngram
+  python -m toolkit generate "Write a haiku." --temperature 0.8 --seed 3 --drafter early-exit --shape dynamic
+  python -m toolkit generate "List three colours." --plain --max-new-tokens 40
+  python -m toolkit generate "Summarise: ..." --drafter ngram --compare
+  echo "Why is the sky blue?" | python -m toolkit generate - --plain
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status: 0, 2 for bad input (one sentence on stderr), 130 when interrupted."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 0
+    try:
+        if options.command == "fetch":
+            from toolkit.commands.fetch import fetch
+
+            return fetch(options)
+        from toolkit.commands.generate import generate
+
+        return generate(options)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, RuntimeError) as error:
+        print(f"specdec: {error}", file=sys.stderr)
+        return 2
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m toolkit",
+        description="The laboratory for speculative decoding, without a notebook.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    _add_generate(commands)
+    fetch = commands.add_parser("fetch", help="fetch the default model ahead of its first use")
+    fetch.add_argument("model", nargs="?", default="smollm2", choices=["smollm2"], help="default: %(default)s")
+    return parser
+
+
+def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    p = commands.add_parser(
+        "generate",
+        help="generate text, live, or compare drafters",
+        description="Generate text for one prompt with a live view of every step.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument("prompt", metavar="PROMPT", help="the prompt, or - for standard input")
+    model = p.add_argument_group("model")
+    model.add_argument(
+        "--target",
+        default="smollm2",
+        metavar="MODEL",
+        help="smollm2, a Hugging Face id or a folder (default: %(default)s)",
+    )
+    model.add_argument(
+        "--dtype", default="bfloat16", help="bfloat16, float16, float32 or float64 (default: %(default)s)"
+    )
+    model.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, mps ... (default: %(default)s)")
+    model.add_argument("--threads", type=int, metavar="N", help="CPU threads for torch (default: torch's own choice)")
+    model.add_argument("--no-chat", action="store_true", help="take the prompt as bare text, without the chat template")
+    draft = p.add_argument_group("drafting")
+    draft.add_argument(
+        "--drafter",
+        default="ngram",
+        metavar="NAME",
+        help="none, ngram, early-exit or draft-model (default: %(default)s)",
+    )
+    draft.add_argument("--draft", metavar="MODEL", help="draft-model: a smaller model with the same vocabulary")
+    draft.add_argument(
+        "--exit-layer",
+        type=int,
+        metavar="N",
+        help="early-exit: how many of the target's layers draft (default: a third)",
+    )
+    draft.add_argument(
+        "--shape", metavar="NAME", help="early-exit, draft-model: chain, dynamic or fixed (default: chain)"
+    )
+    draft.add_argument("--length", type=int, metavar="N", help="ngram, chain: guesses in a row (default: 10, 4)")
+    draft.add_argument("--branches", type=int, metavar="N", help="ngram: places to copy from (default: 1)")
+    draft.add_argument("--width", type=int, metavar="N", help="dynamic: children of a node (default: 4)")
+    draft.add_argument("--depth", type=int, metavar="N", help="dynamic: levels (default: 5)")
+    draft.add_argument("--budget", type=int, metavar="N", help="dynamic: nodes sent to the target (default: 16)")
+    sampling = p.add_argument_group("sampling and stopping")
+    sampling.add_argument(
+        "--temperature", type=float, metavar="T", help="0 is greedy (default: 0, or 1 with a filter below)"
+    )
+    sampling.add_argument("--top-k", type=int, default=0, metavar="K", help="keep the K likeliest tokens")
+    sampling.add_argument("--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest tokens of mass P")
+    sampling.add_argument(
+        "--min-p", type=float, default=0.0, metavar="P", help="keep tokens P times as likely as the best"
+    )
+    sampling.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="names the randomness (default: %(default)s)"
+    )
+    sampling.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="default: %(default)s")
+    sampling.add_argument(
+        "--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be repeated"
+    )
+    out = p.add_argument_group("output")
+    out.add_argument("--plain", action="store_true", help="print the generated text alone")
+    out.add_argument(
+        "--compare",
+        action="store_true",
+        help="measure plain decoding, Hugging Face and drafters in one interleaved run",
+    )
+    out.add_argument("--repeats", type=int, default=5, metavar="N", help="rounds of --compare (default: %(default)s)")
+    out.add_argument("--json", metavar="FILE", help="--compare: write the figures, with a header, to FILE")

@@ -1,0 +1,160 @@
+"""`generate`: one prompt, seen live, as plain text, or compared."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from rich.console import Console
+from rich.live import Live as Screen
+
+from toolkit.engine import Engine, Session
+from toolkit.engine.parts import DRAFTERS, SHAPES, drafter_named, shape_named
+from toolkit.models import zoo
+from toolkit.models.hf import HFModel
+from toolkit.protocols import Drafter
+from toolkit.sampling import Sampling, Stopping
+from toolkit.terminal.progress import download_bar
+from toolkit.terminal.view import figures, page
+from toolkit.trace import StepRecord
+
+USES = {  # which options mean something to which drafter and shape
+    "length": {"ngram", "chain"},
+    "branches": {"ngram"},
+    "width": {"dynamic"},
+    "depth": {"dynamic"},
+    "budget": {"dynamic"},
+    "exit_layer": {"early-exit"},
+    "draft": {"draft-model"},
+    "shape": {"early-exit", "draft-model"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything a run needs, checked."""
+
+    loaded: zoo.Loaded
+    target: HFModel
+    drafter: Drafter
+    prompt: list[int]
+    sampling: Sampling
+    stopping: Stopping
+
+    def engine(self, drafter: Drafter | None = None) -> Engine:
+        return Engine(
+            self.target,
+            drafter or self.drafter,
+            sampling=self.sampling,
+            stopping=self.stopping,
+            decode=self.loaded.decode,
+        )
+
+
+def generate(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    sampling, stopping = check(options)
+    job = prepare(options, sampling, stopping)
+    if options.compare:
+        from toolkit.commands.compare import compare
+
+        return compare(job, repeats=options.repeats, file=options.json)
+    session = job.engine().start([job.prompt])
+    if options.plain or not sys.stdout.isatty():
+        return stream(job, session, figures_after=not options.plain)
+    return watch(job, session, f"{job.loaded.name} · {type(job.drafter).__name__}")
+
+
+def check(options: argparse.Namespace) -> tuple[Sampling, Stopping]:
+    """Refuse, before any model is loaded, whatever can be refused then."""
+    if options.prompt == "-":
+        options.prompt = sys.stdin.read().strip("\n")
+    if not options.prompt.strip():
+        raise ValueError("the prompt is empty: give some text, or - to read it from standard input")
+    if options.drafter not in DRAFTERS:
+        raise ValueError(f"unknown drafter {options.drafter!r}: use one of {', '.join(DRAFTERS)}")
+    if options.shape not in (None, *SHAPES):
+        raise ValueError(f"unknown shape {options.shape!r}: use one of {', '.join(SHAPES)}")
+    shaped = options.drafter in USES["shape"]
+    active = {options.drafter, (options.shape or "chain") if shaped else ""}
+    for name, users in USES.items():
+        value = getattr(options, name)
+        if value is None:
+            continue
+        if not users & active:
+            raise ValueError(
+                f"--{name.replace('_', '-')} has no effect with --drafter {options.drafter}"
+                f"{f' --shape {options.shape}' if options.shape else ''}: it is for {' and '.join(sorted(users))}"
+            )
+        if isinstance(value, int) and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1; got {value}")
+    if options.drafter == "draft-model" and options.draft is None:
+        raise ValueError("--drafter draft-model needs --draft MODEL, a smaller model with the target's vocabulary")
+    for name in ("repeats", "threads"):
+        if (value := getattr(options, name)) is not None and value < 1:
+            raise ValueError(f"--{name} must be at least 1; got {value}")
+    if options.json and not options.compare:
+        raise ValueError("--json writes the figures of --compare: give both")
+    zoo.as_dtype(options.dtype)
+    zoo.as_device(options.device)
+    sampling = Sampling(options.temperature, options.top_k, options.top_p, options.min_p, options.seed)
+    return sampling, Stopping(options.max_new_tokens, (), tuple(options.stop))
+
+
+def prepare(options: argparse.Namespace, sampling: Sampling, stopping: Stopping) -> Job:
+    """Load the models and put the parts together."""
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    with download_bar("SmolLM2-135M-Instruct") as progress:
+        loaded = zoo.load(options.target, dtype=options.dtype, device=options.device, progress=progress)
+    target = HFModel(loaded.model)
+    draft = (
+        HFModel(zoo.load(options.draft, dtype=options.dtype, device=options.device).model) if options.draft else None
+    )
+    sizes = {k: v for k in ("length", "width", "depth", "budget") if (v := getattr(options, k)) is not None}
+    lookup = {k: v for k in ("length", "branches") if (v := getattr(options, k)) is not None}
+    drafter = drafter_named(
+        options.drafter,
+        target,
+        shape=shape_named(options.shape or "chain", **sizes),
+        exit_layer=options.exit_layer,
+        draft=draft,
+        **lookup,
+    )
+    encode = zoo.plain if options.no_chat else zoo.chat
+    ends = Stopping(stopping.max_new_tokens, loaded.stop_tokens, stopping.strings)
+    return Job(loaded, target, drafter, encode(loaded.tokenizer, options.prompt), sampling, ends)
+
+
+def stream(job: Job, session: Session, *, figures_after: bool) -> int:
+    """The text as it comes, on stdout; the figures, if wanted, on stderr."""
+    shown = ""
+    try:
+        for _ in job.engine().run(session):
+            text = session.texts[0]
+            print(text[len(shown) :], end="", flush=True)
+            shown = text
+    finally:
+        print(flush=True)
+        if figures_after and session.trace.steps:
+            print(figures(session.trace.steps).plain, file=sys.stderr)
+    return 0
+
+
+def watch(job: Job, session: Session, title: str) -> int:
+    """A live page in the terminal."""
+    engine, decode = job.engine(), job.loaded.decode
+    with Screen(console=Console(), auto_refresh=False, vertical_overflow="ellipsis") as screen:
+        steps = session.trace.steps
+
+        def draw(records: Sequence[StepRecord]) -> None:
+            screen.update(page(steps, decode, title), refresh=True)
+
+        draw(())
+        with session.trace.watching(draw, every=0.1):
+            for _ in engine.run(session):
+                pass
+    return 0

@@ -1,0 +1,50 @@
+"""Drafters and shapes by the names that the command line and the menus use."""
+
+from __future__ import annotations
+
+from toolkit.drafting import Chain, DraftModel, Dynamic, Fixed, NGram, Nothing
+from toolkit.models.early_exit import first_layers
+from toolkit.models.hf import HFModel
+from toolkit.protocols import LM, Drafter, Shape
+
+DRAFTERS = ("none", "ngram", "early-exit", "draft-model")
+SHAPES = ("chain", "dynamic", "fixed")
+
+
+def shape_named(name: str = "chain", *, length: int = 4, width: int = 4, depth: int = 5, budget: int = 16) -> Shape:
+    """chain takes length, dynamic takes width, depth and budget. Raises ValueError for an unknown name."""
+    if name == "chain":
+        return Chain(length)
+    if name == "dynamic":
+        return Dynamic(width, depth, budget)
+    if name == "fixed":
+        return Fixed()
+    raise ValueError(f"unknown shape {name!r}: use one of {', '.join(SHAPES)}")
+
+
+def drafter_named(
+    name: str,
+    target: LM,
+    *,
+    shape: Shape | None = None,
+    exit_layer: int | None = None,
+    draft: LM | None = None,
+    length: int = 10,
+    branches: int = 1,
+) -> Drafter:
+    """none; ngram (length, branches); early-exit (the target's first `exit_layer` layers, a third of them by default);
+    draft-model (`draft`). Raises ValueError for an unknown name and for what a drafter lacks."""
+    if name == "none":
+        return Nothing()
+    if name == "ngram":
+        return NGram(length=length, branches=branches)
+    if name == "early-exit":
+        if not isinstance(target, HFModel):
+            raise ValueError(f"early-exit needs a Hugging Face model as target; got {type(target).__name__}")
+        layers = max(1, target.layers // 3) if exit_layer is None else exit_layer
+        return DraftModel(first_layers(target, layers), shape or Chain())
+    if name == "draft-model":
+        if draft is None:
+            raise ValueError("draft-model needs the name or folder of a smaller model with the target's vocabulary")
+        return DraftModel(draft, shape or Chain())
+    raise ValueError(f"unknown drafter {name!r}: use one of {', '.join(DRAFTERS)}")

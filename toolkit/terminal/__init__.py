@@ -1,0 +1,1 @@
+"""Readers of a run for people without a browser."""
