@@ -176,6 +176,10 @@ class Sampler(Protocol):
         on, each along its own path."""
         ...
 
+    def best(self, logits: Tensor, tree: TokenTree) -> Tensor:
+        """[B, N] what each node's distribution has all its mass on at temperature 0, without making the distribution."""
+        ...
+
     def coin(self, prob: Tensor, depth: Tensor, lane: Tensor | int = 0) -> tuple[Tensor, Tensor]:
         """[B] bool, True with probability prob [B], and the uniform number used. depth [B] >= 1 is the tested node's;
         lane tells tests of one depth apart (its rank among its siblings)."""

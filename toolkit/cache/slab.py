@@ -26,7 +26,7 @@ class Slab:
         """Write x [B, H, N, D] into one layer [B, H, S, D]: into the slots at [B, N], or from slot `at` on in all rows,
         which is several times faster."""
         if isinstance(at, int):
-            layer[:, :, at : at + x.shape[2]] = x
+            layer.narrow(2, at, x.shape[2]).copy_(x)
         else:
             layer.scatter_(2, at[:, None, :, None].expand(x.shape), x)
 
@@ -38,4 +38,4 @@ class Slab:
 
     def view(self, layer: Tensor, reach: int) -> Tensor:
         """[B, H, reach, D]: the first slots of one layer [B, H, S, D]."""
-        return layer[:, :, :reach]
+        return layer.narrow(2, 0, reach)

@@ -61,6 +61,7 @@ class Store:
     level: int | None = 0  # what `length` is in every row, if the host knows it to be one number
     kinds: dict[LayerSpec, _Kind] = field(default_factory=dict, repr=False)
     place: dict[int, int] = field(default_factory=dict, repr=False)  # layer -> its index within its kind
+    _views: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def empty(
@@ -94,6 +95,7 @@ class Store:
         for kind in self.kinds.values():
             kind.keys = self.layout.grow(kind.keys, self.slots)
             kind.values = self.layout.grow(kind.values, self.slots)
+        self._views.clear()
 
     def at(self, start: int, n: int) -> Tensor:
         """[B, n] the provisional slots of nodes start..start+n."""
@@ -103,11 +105,18 @@ class Store:
         """Put k [B, H, M, D] and v at the provisional slots from `start` on; return keys and values [B, H, reach, D]."""
         reach = self.used + start + k.shape[2]
         self.reserve(reach)
-        kind, n = self.kinds[self.specs[layer]], self.place[layer]
+        keys, values = self._layer(layer)
         at = self.level + start if self.level is not None else self.at(start, k.shape[2]).to(k.device)
-        self.layout.put(kind.keys[n], at, k)
-        self.layout.put(kind.values[n], at, v)
-        return self.layout.view(kind.keys[n], reach), self.layout.view(kind.values[n], reach)
+        self.layout.put(keys, at, k)
+        self.layout.put(values, at, v)
+        return self.layout.view(keys, reach), self.layout.view(values, reach)
+
+    def _layer(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of one layer, kept at hand: a pass asks for them once a layer."""
+        if layer not in self._views:
+            kind, n = self.kinds[self.specs[layer]], self.place[layer]
+            self._views[layer] = kind.keys[n], kind.values[n]
+        return self._views[layer]
 
     def keep(self, tree: TokenTree, path: Tensor) -> None:
         """Settle the nodes where path [B, N] is True: move them to the front, forget the others.

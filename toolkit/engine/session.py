@@ -38,6 +38,7 @@ class Session:
     feature: Tensor | None = None  # [B, S, F] target hidden states of the settled tokens
     trace: Trace = field(default_factory=Trace)
     began: float = field(default_factory=time.perf_counter)
+    behind: bool = True  # the target's cache may lack committed tokens
 
     @classmethod
     def of(cls, lm: LM, prompts: Sequence[Sequence[int]], sampler: BatchSampler, judges: list[Judge]) -> Session:
@@ -88,8 +89,11 @@ class Session:
         whatever a change of target or of the features asked for makes necessary."""
         if lm is not self.lm or set(taps) - set(self.taps) or (taps and self.feature is None):
             self.lm, self.cache, self.feature = lm, lm.open(self.rows, self.token.shape[1]), None
+            self.behind = True
         self.taps = taps
-        fill(lm, self.cache, self.context(), taps=taps, sink=self._file)
+        if self.behind:
+            fill(lm, self.cache, self.context(), taps=taps, sink=self._file)
+            self.behind = False
 
     def commit(self, proposal: Proposal, reading: Reading, verdict: Verdict, top: int) -> tuple[RowRecord | None, ...]:
         """Make the accepted path and the bonus part of the past, as far as each request goes. The one sync of a step.
@@ -109,6 +113,7 @@ class Session:
             self._file(
                 reading.feature.gather(1, order[..., None].expand_as(reading.feature)), slot, path.gather(1, order)
             )
+        self.behind = True  # until the host has followed
         self.cache.keep(tree, path)
 
         records: list[RowRecord | None] = []
@@ -127,6 +132,7 @@ class Session:
         at = slot.clamp(max=self.token.shape[1] - 1)  # past a row's end stands junk, so the rest may be written too
         self.token.scatter_(1, at.to(self.token.device), fresh.to(self.token.device))
         self.cache.trust(self.context(), np.array(self.lengths) - 1)
+        self.behind = False
         return tuple(records)
 
     def rewind(self, steps: int = 1) -> int:
@@ -138,7 +144,7 @@ class Session:
             if undone:
                 self.lengths[b] -= undone
                 judge.rewind(judge.count - undone)
-        self.cache.agree(self.context())
+        self.behind = True
         self.trace.rewind(keep)
         return steps
 

@@ -44,6 +44,7 @@ class HFModel:
         self.limit = int(getattr(self.config, "max_position_embeddings", None) or 2**31)
         self.layers = int(self.config.num_hidden_layers)
         self.kinds = tuple(dict.fromkeys(getattr(self.config, "layer_types", None) or ("full_attention",)))
+        self.dtype = model.dtype
         self._takes = frozenset(inspect.signature(model.forward).parameters)
         self.decoder = _refuse_by_name(self)  # the decoder layers, in order
         self._configs = attention_configs(model)
@@ -54,10 +55,6 @@ class HFModel:
     def device(self) -> torch.device:
         """Where token ids go: the device of the input embeddings."""
         return next(self.model.get_input_embeddings().parameters()).device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.model.dtype
 
     def __repr__(self) -> str:
         return f"HFModel({self.name}, {self.layers} layers, {str(self.dtype).removeprefix('torch.')}, {self.device})"

@@ -56,9 +56,8 @@ class BatchSampler:
     def probs(self, logits: Tensor, tree: TokenTree, start: int = 0) -> Tensor:
         """[B, M, V], in float32, or float64 when the logits are. Row at temperature 0: all on the first arg-max."""
         logits = logits if logits.dtype == torch.float64 else logits.float()
-        best = one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
         if self.greedy:
-            return best
+            return self._certain(logits)
         warm = self.heat > 0
         out = logits / self.heat.where(warm, 1).to(logits.dtype)
         if most := max(r.top_k for r in self.rows):
@@ -67,7 +66,15 @@ class BatchSampler:
             out = filters.top_p(out, self.top_p)
         if any(r.min_p > 0 for r in self.rows):
             out = filters.min_p(out, self.min_p)
-        return out.softmax(-1).where(warm, best)
+        if all(r.heat > 0 for r in self.rows):
+            return out.softmax(-1)
+        return out.softmax(-1).where(warm, self._certain(logits))
+
+    def best(self, logits: Tensor, tree: TokenTree) -> Tensor:
+        return logits.argmax(-1)
+
+    def _certain(self, logits: Tensor) -> Tensor:
+        return one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
 
     def coin(self, prob: Tensor, depth: Tensor, lane: Tensor | int = 0) -> tuple[Tensor, Tensor]:
         return self.draws.coin(prob, self.length - 1 + depth, lane)

@@ -28,7 +28,7 @@ class Greedy:
     def __call__(self, proposal: Proposal, logits: Tensor, sampler: Sampler) -> Verdict:
         if not sampler.greedy:
             raise ValueError("Greedy verifies at temperature 0 only: set temperature=0 or use the rule Rejection")
-        return greedy(proposal, sampler.probs(logits, proposal.tree).argmax(-1))
+        return greedy(proposal, sampler.best(logits, proposal.tree))
 
 
 def greedy(proposal: Proposal, best: Tensor) -> Verdict:

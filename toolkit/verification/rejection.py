@@ -40,10 +40,9 @@ class Rejection:
     draws: ClassVar[frozenset[Draw]] = frozenset(("certain", "independent", "distinct"))
 
     def __call__(self, proposal: Proposal, logits: Tensor, sampler: Sampler) -> Verdict:
-        probs = sampler.probs(logits, proposal.tree)  # [B, N, V]
         if sampler.greedy:  # all on one token: the walk below would find the same, test by test, only slower
-            return greedy(proposal, probs.argmax(-1))
-        return _walk(proposal, probs, sampler)
+            return greedy(proposal, sampler.best(logits, proposal.tree))
+        return _walk(proposal, sampler.probs(logits, proposal.tree), sampler)
 
 
 def _walk(proposal: Proposal, probs: Tensor, sampler: Sampler) -> Verdict:
