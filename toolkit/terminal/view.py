@@ -10,17 +10,12 @@ from rich.text import Text
 from rich.tree import Tree
 
 from toolkit.trace import RowRecord, StepRecord, metrics
+from toolkit.trace.labels import visible
 from toolkit.trace.records import ACCEPTED, REJECTED
 
 Decode = Callable[[Sequence[int]], str]
 STYLES = {"accepted": "blue underline", "bonus": "green", "correction": "dark_orange bold"}
 MARKS = {ACCEPTED: ("✓", "blue"), REJECTED: ("✗", "dark_orange"), 0: ("·", "dim")}
-
-
-def visible(text: str) -> str:
-    """A token's text on one line: spaces, newlines and control characters made visible."""
-    named = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
-    return "".join(named.get(c, c if c.isprintable() else f"\\x{ord(c):02x}") for c in text) or "∅"
 
 
 def step_tree(row: RowRecord, decode: Decode) -> Tree:

@@ -1,0 +1,14 @@
+"""Pictures of a trace and hands on a run. They see records, live controls and plain callables, never tensors.
+
+| widget   | shows                                                        | synced traits                     |
+|----------|--------------------------------------------------------------|-----------------------------------|
+| TreeView | one step's token tree, with a card for every node            | scene, chosen                     |
+| Ribbon   | the text, each token by how it came; a click gives its step  | shown, clicked (text by messages) |
+| Charts   | tokens per step, acceptance by depth, time by phase          | plotly's own                      |
+| Lab      | all of them, with the controls of a live run                 | those of its parts                |
+"""
+
+from toolkit.widgets.charts import Charts as Charts
+from toolkit.widgets.lab import Lab as Lab
+from toolkit.widgets.ribbon import Ribbon as Ribbon
+from toolkit.widgets.tree import TreeView as TreeView

@@ -1,0 +1,62 @@
+"""Draws beside the run instead of inside it: pokes are cheap, and at most so many pictures a second are made."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+
+class Painter:
+    """Calls `paint()` in a thread of its own soon after `poke()`, at most every `every` seconds, and once more after the
+    last poke. An error in `paint` is printed once a kind and never reaches the run."""
+
+    def __init__(self, paint: Callable[[], None], every: float = 0.1) -> None:
+        self.paint, self.every = paint, every
+        self._poked = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._closed = False
+        self._said: set[str] = set()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def poke(self, *_: object) -> None:
+        """Ask for a picture. Safe from any thread, takes microseconds."""
+        self._idle.clear()
+        self._poked.set()
+        with self._lock:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._loop, name="specdec-painter", daemon=True)
+                self._thread.start()
+
+    def settle(self, timeout: float = 10.0) -> bool:
+        """Wait until everything asked for is drawn."""
+        return self._idle.wait(timeout)
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._lock:
+            self._closed, thread = True, self._thread
+        self._poked.set()
+        if thread and thread is not threading.current_thread():
+            thread.join()
+
+    def _loop(self) -> None:
+        while not self._closed:
+            self._poked.wait()
+            self._poked.clear()
+            began = time.perf_counter()
+            try:
+                if not self._closed:
+                    self.paint()
+            except Exception as error:  # a picture must never stop a run
+                if repr(error) not in self._said:
+                    self._said.add(repr(error))
+                    print(f"drawing failed: {error!r}", file=sys.stderr)
+            if not self._poked.is_set():
+                self._idle.set()
+                if self._poked.is_set():  # poked in between: it is not idle after all
+                    self._idle.clear()
+            time.sleep(max(0.0, self.every - (time.perf_counter() - began)))
