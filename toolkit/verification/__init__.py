@@ -5,6 +5,7 @@ from toolkit.verification.coupled import Coupled as Coupled
 from toolkit.verification.greedy import Greedy as Greedy
 from toolkit.verification.lenient import Threshold as Threshold
 from toolkit.verification.lenient import TopKLenient as TopKLenient
+from toolkit.verification.optimal import Optimal as Optimal
 from toolkit.verification.point_mass import PointMass as PointMass
 from toolkit.verification.rejection import Rejection as Rejection
 from toolkit.verification.traversal import Traversal as Traversal

@@ -58,7 +58,7 @@ class Block:
         rest = (w[..., None] * probs - ahead).clamp(min=0)  # [B, N, V]
         keep = survival(w, rest.sum(-1))
         tip = torch.zeros_like(tree.parent[:, 0])
-        outcome, noise = torch.zeros_like(tree.parent), torch.zeros_like(w)
+        outcome, noise = torch.zeros_like(tree.parent), torch.zeros_like(w, dtype=torch.float64)
         for i in reversed(range(1, tree.size)):
             asked = tree.real[:, i] & (tip == 0)
             taken, noise[:, i] = sampler.coin(

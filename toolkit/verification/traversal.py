@@ -62,11 +62,10 @@ class Traversal:
             weight[rows, above] = torch.where(real, survival(w, rest.sum(-1)), w)
 
         order = post_order(tree)  # [B, N]
-        rank = (
-            ((tree.depth[:, :, None] == tree.depth[:, None]) & tree.real[:, None]).tril(-1).sum(-1)
-        )  # among its depth
+        level = (tree.depth[:, :, None] == tree.depth[:, None]) & tree.real[:, None]  # [B, N, N] of the same depth
+        rank = level.tril(-1).sum(-1)  # [B, N]
         tip = torch.zeros_like(order[:, 0])
-        outcome, noise = torch.zeros_like(order), torch.zeros_like(weight)
+        outcome, noise = torch.zeros_like(order), torch.zeros_like(weight, dtype=torch.float64)
         for i in order.unbind(1):  # [B], another node in every row
             asked = tree.real[rows, i] & (i > 0) & (tip == 0)
             depth = tree.depth[rows, i]
@@ -86,9 +85,7 @@ def post_order(tree: TokenTree) -> Tensor:
     below it is done: sums over the ancestor matrix, no walk.
     """
     below = tree.ancestors.sum(1)  # [B, N] size of each node's subtree
-    sibling = (tree.parent[:, :, None] == tree.parent[:, None]).tril(-1) & tree.real[
-        :, None
-    ]  # [B, N, N] an earlier one
-    before = (sibling * below[:, None]).sum(-1)  # [B, N] nodes hanging on earlier siblings
+    sibling = (tree.parent[:, :, None] == tree.parent[:, None]) & tree.real[:, None]  # [B, N, N]
+    before = (sibling.tril(-1) * below[:, None]).sum(-1)  # [B, N] nodes hanging on earlier siblings
     left_at = (tree.ancestors * before[:, None]).sum(-1) + below - 1
-    return (left_at + (~tree.real) * tree.size).argsort(1, stable=True)
+    return (left_at + (~tree.real) * tree.size).argsort(dim=1, stable=True)
