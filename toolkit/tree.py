@@ -10,14 +10,13 @@ Letters: B rows (requests), N nodes, M nodes added or kept, S slots.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TokenTree:
     """A rectangular batch of trees. Rows with fewer nodes are padded with `real=False` nodes that see only themselves.
 
@@ -31,6 +30,7 @@ class TokenTree:
     parent: Tensor  # [B, N] int64, smaller than the node's own index; -1 at the root and at padding
     real: Tensor  # [B, N] bool
     linear: bool = False
+    _memo: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)  # derived, made once
 
     def __post_init__(self) -> None:
         if self.token.ndim != 2 or not self.token.shape == self.parent.shape == self.real.shape:
@@ -73,9 +73,21 @@ class TokenTree:
     def size(self) -> int:
         return self.token.shape[1]
 
-    @cached_property
+    @property
     def ancestors(self) -> Tensor:
         """[B, N, N] bool: is node j on the path from the root to node i, i itself included."""
+        if "ancestors" not in self._memo:
+            self._memo["ancestors"] = self._closure()
+        return self._memo["ancestors"]
+
+    @property
+    def depth(self) -> Tensor:
+        """[B, N] edges between a node and the root; 0 at padding."""
+        if "depth" not in self._memo:
+            self._memo["depth"] = self.ancestors.sum(-1) - 1
+        return self._memo["depth"]
+
+    def _closure(self) -> Tensor:
         eye = torch.eye(self.size, dtype=torch.bool, device=self.token.device)
         if self.linear:
             return eye | (eye.new_ones(self.size, self.size).tril() & self.real[:, :, None])
@@ -84,11 +96,6 @@ class TokenTree:
         for _ in range((self.size - 1).bit_length()):  # squaring doubles the number of hops covered
             reach = reach.float() @ reach.float() > 0
         return reach
-
-    @cached_property
-    def depth(self) -> Tensor:
-        """[B, N] edges between a node and the root; 0 at padding."""
-        return self.ancestors.sum(-1) - 1
 
     def path(self, tip: Tensor) -> Tensor:
         """[B, N] bool: the nodes from the root to `tip` [B]."""

@@ -31,7 +31,7 @@ class Live:
         self._change = threading.Condition()
         self._tickets = 0  # steps still to be made; negative: without end
         self._rewinds = 0
-        self._busy = self._quit = False
+        self._busy = False
         self._listeners: list[Callable[[State], None]] = []
         self._thread: threading.Thread | None = None
 
@@ -55,15 +55,18 @@ class Live:
         """End the thread; the step being made is finished. The session keeps what it has, and `run` goes on with it."""
         with self._change:
             thread, self._thread = self._thread, None
-            self._quit, self._tickets, self._rewinds = True, 0, 0
+            self._tickets = self._rewinds = 0
             self._change.notify_all()
         if thread and thread is not threading.current_thread():
             thread.join()
+        with self._change:
+            if self.state in ("running", "paused"):
+                self._set("stopped")
 
     def wait(self, timeout: float | None = None) -> State:
         """Block until nothing is left to do, or for `timeout` seconds; raise what went wrong in the thread."""
         with self._change:
-            self._change.wait_for(lambda: not (self._busy or self._tickets or self._rewinds), timeout)
+            self._change.wait_for(lambda: self.state != "running" and not self._has_work(), timeout)
             if self.error:
                 raise self.error
             return self.state
@@ -76,11 +79,13 @@ class Live:
         with self._change:
             self._tickets, self._rewinds = tickets, self._rewinds + rewinds
             if (tickets or rewinds) and self._thread is None:
-                self._quit = False
                 self._thread = threading.Thread(target=self._loop, name="specdec-live", daemon=True)
                 self._thread.start()
             self._change.notify_all()
         return self
+
+    def _has_work(self) -> bool:
+        return bool(self._busy or self._tickets or self._rewinds)
 
     def _set(self, state: State) -> None:
         if state != self.state:
@@ -92,9 +97,13 @@ class Live:
         me = threading.current_thread()
         while True:
             with self._change:
-                self._change.wait_for(lambda: self._quit or self._tickets or self._rewinds)
-                if self._quit and self._thread is not me:
-                    self._set("done" if self.session.done else "stopped")
+                if self._thread is not me:  # stopped
+                    return
+                if not self._has_work():  # the thread ends with its work; the next request starts another
+                    if self.state == "running":  # paused while it waited between two steps
+                        self._set("paused")
+                    self._thread = None
+                    self._change.notify_all()
                     return
                 rewinds, self._rewinds = self._rewinds, 0
                 self._busy, self.error = True, None
@@ -113,7 +122,9 @@ class Live:
                 self.session.trace.notify(force=True)
             elif self.delay:
                 with self._change:
-                    self._change.wait_for(lambda: self._quit or not self._tickets or self._rewinds, self.delay)
+                    self._change.wait_for(
+                        lambda: self._thread is not me or not self._tickets or bool(self._rewinds), self.delay
+                    )
 
     def _work(self, rewinds: int) -> Exception | None:
         try:

@@ -87,10 +87,10 @@ class Session:
     def read_up(self, lm: LM, taps: tuple[Tap, ...]) -> None:
         """Make the target's cache and the features hold all committed tokens but the pending one: the prefill, and
         whatever a change of target or of the features asked for makes necessary."""
-        if lm is not self.lm or set(taps) - set(self.taps) or (taps and self.feature is None):
-            self.lm, self.cache, self.feature = lm, lm.open(self.rows, self.token.shape[1]), None
-            self.behind = True
-        self.taps = taps
+        if lm is not self.lm or (taps and taps != self.taps):
+            self.lm, self.cache, self.behind = lm, lm.open(self.rows, self.token.shape[1]), True
+        if taps != self.taps:
+            self.taps, self.feature = taps, None
         if self.behind:
             fill(lm, self.cache, self.context(), taps=taps, sink=self._file)
             self.behind = False
