@@ -12,48 +12,48 @@ from toolkit.models.hf import HFModel
 from toolkit.sampling import Stopping
 from toolkit.trace import metrics
 
-BASE = dict(
-    vocab_size=64,
-    hidden_size=32,
-    intermediate_size=64,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    max_position_embeddings=512,
-    pad_token_id=0,
-)
+BASE = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+}
 MIXED = ["sliding_attention", "sliding_attention", "full_attention"]
-EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16)
-MLA = dict(
-    vocab_size=64,
-    hidden_size=32,
-    intermediate_size=64,
-    moe_intermediate_size=16,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    num_key_value_heads=4,
-    n_routed_experts=8,
-    n_group=2,
-    topk_group=1,
-    num_experts_per_tok=2,
-    q_lora_rank=16,
-    kv_lora_rank=16,
-    qk_rope_head_dim=8,
-    qk_nope_head_dim=8,
-    v_head_dim=8,
-    max_position_embeddings=512,
-    first_k_dense_replace=1,
-)
-GPT2 = dict(vocab_size=64, n_embd=32, n_layer=3, n_head=4, n_positions=512)
-NEOX = dict(
-    vocab_size=64,
-    hidden_size=32,
-    intermediate_size=64,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    max_position_embeddings=512,
-)
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+MLA = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "moe_intermediate_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "n_routed_experts": 8,
+    "n_group": 2,
+    "topk_group": 1,
+    "num_experts_per_tok": 2,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "max_position_embeddings": 512,
+    "first_k_dense_replace": 1,
+}
+GPT2 = {"vocab_size": 64, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 512}
+NEOX = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 512,
+}
 ARCHS = {
     "llama": lambda: tf.LlamaForCausalLM(tf.LlamaConfig(**BASE)),
     "qwen2": lambda: tf.Qwen2ForCausalLM(tf.Qwen2Config(**BASE)),

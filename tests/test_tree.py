@@ -96,7 +96,7 @@ def test_limit_makes_deep_nodes_padding():
     ],
 )
 def test_check_finds_what_is_no_tree(parent, real):
-    with pytest.raises(ValueError, match="tree|root|node 0"):
+    with pytest.raises(ValueError, match=r"tree|root|node 0"):
         tree_of(parent, real).check()
 
 

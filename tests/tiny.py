@@ -129,7 +129,7 @@ class RandomTrees:
             at = context.lengths[b] - self.starts[b]
             right = list(self.answers[b][at : at + self._int(4)])
             guesses = [[self._int(V) for _ in range(1 + self._int(3))] for _ in range(self._int(4))]
-            guesses += [right[: self._int(len(right) + 1)] + [self._int(V)]]
+            guesses += [[*right[: self._int(len(right) + 1)], self._int(V)]]
             paths.append(guesses)
         tree = TokenTree.from_paths(context.pending, paths)
         return Proposal(TokenTree(tree.token, tree.parent, tree.real))

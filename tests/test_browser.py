@@ -1,0 +1,147 @@
+"""A person at JupyterLab, played by a real Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from browser.lab import CHROMIUM, Server, Tab, chromium, jupyterlab, write
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not Path(CHROMIUM).exists() and not os.environ.get("CI"),
+        reason="needs Debian's chromium: apt-get install chromium",
+    ),
+]
+CELL = """from tiny import loaded
+from toolkit.widgets import Lab
+lab = Lab(loaded(), prompt="abcabcabc", max_new_tokens=600, delay=0.15, drafter="early exit, tree")
+lab"""
+SHOWN = "() => Number(document.querySelector('.sd-tree')?.dataset.step || -1)"
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Path:
+    folder = Path(os.environ.get("SPECDEC_SCREENSHOTS", "")) if os.environ.get("SPECDEC_SCREENSHOTS") else None
+    folder = folder or Path("/tmp") / f"specdec-screenshots-{os.getpid()}"
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"\nscreenshots: {folder}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    root = tmp_path_factory.mktemp("notebooks")
+    write(root, "lab.ipynb", [CELL])
+    write(root, "two.ipynb", [CELL, "display(lab.tree)", "lab.run()"])
+    shutil.copy(Path(__file__).parents[1] / "notebooks" / "01_first_run.ipynb", root)
+    with jupyterlab(root) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    with chromium() as running:
+        yield running
+
+
+def clean(tab: Tab) -> None:
+    assert tab.strangers == [], "a request to a foreign host"
+    assert tab.complaints == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_watch_pause_step_rewind_swap_scrub_and_look(server, browser, pictures, dark):
+    tab = Tab.open(browser, server, "lab.ipynb", dark=dark)
+    page = tab.page
+    tab.run_all()
+    page.wait_for_selector(".sd-tree", timeout=60_000)
+    assert tab.step() == -1
+    tab.button("Run").click()
+    tab.until(f"() => ({SHOWN})() >= 3")
+    first = page.locator(".sd-tree").first.get_attribute("aria-label")
+    tab.until("(first) => document.querySelector('.sd-tree').getAttribute('aria-label') !== first", first)
+
+    tab.button("Pause").click()
+    time.sleep(0.3)
+    held = tab.step()
+    time.sleep(0.6)
+    assert tab.step() == held, "no new step 300 ms after Pause"
+
+    tab.button("Step").click()
+    tab.until(f"(n) => ({SHOWN})() === n", held + 1)
+    tab.button("Rewind").click()
+    tab.until(f"(n) => ({SHOWN})() === n", held)
+
+    page.select_option(".widget-dropdown:has-text('drafter') select", label="ngram")
+    tab.button("Step").click()
+    tab.until(f"(n) => ({SHOWN})() === n", held + 1)
+    tab.button("Run").click()
+    tab.until(f"(n) => ({SHOWN})() >= n", held + 6)
+    tab.button("Pause").click()
+    page.select_option(".widget-dropdown:has-text('drafter') select", label="early exit, tree")
+    time.sleep(0.4)
+    newest = tab.step()
+    tab.button("Step").click()
+    tab.until(f"(n) => ({SHOWN})() === n", newest + 1)
+
+    page.locator(".sd-tree").first.focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    page.wait_for_selector(".sd-card:not([hidden])")
+    card = page.locator(".sd-card").first.inner_text()
+    assert "outcome" in card and "token" in card
+    page.screenshot(path=str(pictures / f"card-{'dark' if dark else 'light'}.png"))
+
+    handle = page.locator(".widget-hslider:has-text('step') .noUi-handle").first
+    handle.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    tab.until(f"(n) => ({SHOWN})() === n", newest - 2)
+    page.locator(".sd-ribbon .piece").first.click()
+    tab.until(f"() => ({SHOWN})() === 0")
+    page.screenshot(path=str(pictures / f"scrubbed-{'dark' if dark else 'light'}.png"))
+    page.locator(".widget-toggle-button:has-text('follow')").first.click()
+    tab.until(f"(n) => ({SHOWN})() >= n", newest)
+    tab.button("Stop").click()
+    clean(tab)
+    page.context.close()
+
+
+def test_two_views_and_a_reload_in_mid_run(server, browser, pictures):
+    tab = Tab.open(browser, server, "two.ipynb")
+    tab.run_all()
+    tab.page.wait_for_selector(".sd-tree >> nth=1", timeout=60_000)
+    tab.until(f"() => ({SHOWN})() >= 5")
+    both = "() => { const s = [...document.querySelectorAll('.sd-tree')].map((t) => t.dataset.step); return s.length === 2 && s[0] === s[1] && s[0] > 8; }"
+    tab.until(both)
+    before = len(tab.page.locator(".sd-ribbon").first.inner_text())
+    tab.command("docmanager:save")
+    tab.go("two.ipynb")  # the page is loaded anew while the kernel runs on
+    tab.page.wait_for_selector(".sd-tree >> nth=1", timeout=60_000)
+    tab.until("(n) => (document.querySelector('.sd-ribbon')?.innerText.length || 0) >= n", before)
+    seen = tab.step()
+    tab.until(f"(n) => ({SHOWN})() > n", seen)
+    tab.page.screenshot(path=str(pictures / "reloaded.png"))
+    tab.button("Stop").click()
+    clean(tab)
+    tab.page.context.close()
+
+
+def test_the_first_notebook_as_a_newcomer_runs_it(server, browser, pictures):
+    tab = Tab.open(browser, server, "01_first_run.ipynb")
+    tab.run_all()
+    tab.page.wait_for_selector("text=/identical: \\d+ tokens/", timeout=400_000)
+    tab.page.wait_for_selector(".sd-tree .node", timeout=60_000)
+    tab.page.locator(".sd-tree").first.scroll_into_view_if_needed()
+    tab.page.screenshot(path=str(pictures / "first-run.png"))
+    assert tab.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']").count() == 0
+    clean(tab)
+    tab.page.context.close()

@@ -1,0 +1,49 @@
+"""The notebooks are programs: each is run from top to bottom and must print its sentence."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+SENTENCES = {
+    "01_first_run.ipynb": [r"identical: \d+ tokens, \d\.\d\d tokens per target pass", "the parrot changes nothing: 1"],
+}
+
+
+def test_no_notebook_is_forgotten():
+    assert {p.name for p in FOLDER.glob("*.ipynb")} == set(SENTENCES)
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_outputs_are_stripped(name):
+    notebook = nbformat.read(FOLDER / name, as_version=4)
+    assert all(not c.outputs and c.execution_count is None for c in notebook.cells if c.cell_type == "code")
+
+
+@pytest.fixture(scope="module", params=list(SENTENCES))
+def executed(request):
+    notebook = nbformat.read(FOLDER / request.param, as_version=4)
+    NotebookClient(notebook, timeout=500, resources={"metadata": {"path": str(FOLDER)}}).execute()
+    return request.param, notebook
+
+
+@pytest.mark.slow
+def test_it_says_its_sentences(executed):
+    import re
+
+    name, notebook = executed
+    printed = "\n".join(o.text for c in notebook.cells if c.cell_type == "code" for o in c.outputs if o.output_type == "stream")
+    for sentence in SENTENCES[name]:
+        assert re.search(sentence, printed), printed
+
+
+@pytest.mark.slow
+def test_saved_and_exported_it_still_shows_the_last_tree(executed):
+    """Without a kernel and without our scripts: the picture beside the widget holds the state at the end of the run."""
+    _, notebook = executed
+    page, _ = HTMLExporter().from_notebook_node(notebook)
+    pictures = page.split('class="specdec-static"')[1:]
+    assert pictures and "<svg" in pictures[0] and "tokens in" in pictures[0] and "accepted" in pictures[0]
