@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from toolkit.draws import DRAFT
 from toolkit.drafting import Chain
+from toolkit.draws import DRAFT
 from toolkit.protocols import Draw, Rule
 from toolkit.sampling import BatchSampler, Sampling
 from toolkit.verification import Block, Coupled, PointMass, Rejection, Traversal
