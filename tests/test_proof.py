@@ -12,12 +12,14 @@ from torch import Tensor
 
 from toolkit.protocols import Draw, Proposal, Rule, Sampler, Verdict
 from toolkit.sampling import filters
+from toolkit.tree import TokenTree
 from toolkit.verification import Block, Coupled, Greedy, Optimal, PointMass, Rejection, Traversal, Typical
 from toolkit.verification import block as block_module
 from toolkit.verification.enumerate import Truncation
 from toolkit.verification.exhibits import BIASED, WASTEFUL, Exhibit
 from toolkit.verification.point_mass import follow
 from toolkit.verification.proof import TOLERANCE, prove
+from toolkit.verification.toys import Paths, Table, sample
 
 P = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
 Q = torch.tensor([0.1, 0.2, 0.4, 0.3], dtype=torch.float64)
@@ -65,6 +67,23 @@ def test_lossless(rule: Rule, draw: Draw, shapes: tuple[tuple[int, ...], ...], t
     proof = prove(rule, few, draw, vocabulary=4, truncation=TRUNCATIONS[truncation], cases=6, horizon=2)
     assert proof.exact, proof
     assert 0 < proof.accepted < 2
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Three children of the root: two drawn without replacement, and a certain one between them."""
+
+    def __call__(self, table: Table, parent: Tensor, root: Paths, sampler: Sampler) -> Proposal:
+        tree, q = sample("distinct", table, parent[:, :3], root, sampler)
+        first, second = tree.token[:, 1:2], tree.token[:, 2:]
+        token = torch.cat([tree.token[:, :1], first, torch.ones_like(first), second], 1)
+        source = torch.tensor([-1, 0, -1, 0]).expand_as(token)
+        return Proposal(TokenTree(token, parent, torch.ones_like(token).bool()), q, "distinct", source)
+
+
+@pytest.mark.parametrize("rule", [Rejection(), Traversal(), PointMass()], ids=lambda r: type(r).__name__)
+def test_certain_nodes_among_sampled_ones(rule: Rule) -> None:
+    assert prove(rule, (-1, 0, 0, 0), Mixed(), cases=10, horizon=2).exact
 
 
 @pytest.mark.parametrize("exhibit", BIASED, ids=lambda e: e.name)
@@ -350,6 +369,13 @@ def test_traversal_accepts_no_less_than_rejection(cases: int) -> None:
         assert (traversal.accepted_of > top_down.accepted_of - TOLERANCE).all()
         assert traversal.accepted > top_down.accepted + 0.01
         torch.testing.assert_close(traversal.reach[:, 1], top_down.reach[:, 1])  # on the first level they are equals
+        assert (traversal.reach > top_down.reach - TOLERANCE).all()
+
+
+def test_traversal_of_certain_nodes_gains_nothing() -> None:
+    for shape in TREES:
+        traversal, top_down = (prove(rule, shape, "certain", cases=100) for rule in (Traversal(), Rejection()))
+        torch.testing.assert_close(traversal.reach, top_down.reach, rtol=0, atol=TOLERANCE)
 
 
 @THOUSAND

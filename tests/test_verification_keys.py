@@ -9,12 +9,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tiny import PROMPTS, lm, noisy_lm
 from torch import Tensor
 
-from toolkit.drafting import Chain
+from toolkit.drafting import Chain, DraftModel, Dynamic, Nothing
 from toolkit.draws import DRAFT
-from toolkit.protocols import Draw, Rule
-from toolkit.sampling import BatchSampler, Sampling
+from toolkit.engine import Engine
+from toolkit.protocols import Drafter, Draw, Rule
+from toolkit.sampling import BatchSampler, Sampling, Stopping
+from toolkit.trace.metrics import acceptance_length
 from toolkit.verification import Block, Coupled, PointMass, Rejection, Traversal
 from toolkit.verification import block as block_module
 from toolkit.verification import traversal as traversal_module
@@ -105,6 +108,30 @@ def test_coupled_guesses_meet_the_target_more_often() -> None:
     apart = texts(Coupled(), (-1, 0, 1), "independent", rows=2000)[1]
     assert coupled.equal(plain)
     assert together > apart + 0.1
+
+
+def test_the_engine_writes_the_plain_text_whoever_drafts() -> None:
+    """From end to end, on tiny models: coupled sampling can be tested by equality, as greedy decoding can."""
+
+    def run(drafter: Drafter) -> tuple[list[list[int]], float]:
+        engine = Engine(lm(), drafter, Coupled(), Sampling(temperature=1.0, seed=5), Stopping(max_new_tokens=25))
+        session = engine.generate(PROMPTS)
+        return [session.host[b, :n].tolist() for b, n in enumerate(session.lengths)], acceptance_length(
+            session.trace.steps
+        )
+
+    plain, _ = run(Nothing())
+    coupled, together = run(DraftModel(noisy_lm(), Chain(4, coupled=True)))
+    independent, apart = run(DraftModel(noisy_lm(), Chain(4)))
+    tree, _ = run(DraftModel(noisy_lm(), Dynamic()))
+    assert coupled == independent == tree == plain
+    assert together > apart + 1
+
+
+def test_other_rules_refuse_coupled_guesses() -> None:
+    engine = Engine(lm(), DraftModel(noisy_lm(), Chain(4, coupled=True)), Rejection(), Sampling(temperature=1.0))
+    with pytest.raises(ValueError, match="this proposal's are 'coupled'"):
+        engine.generate(PROMPTS)
 
 
 def test_the_shape_for_coupled_guesses() -> None:

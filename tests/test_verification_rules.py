@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import reference_rules as blackboard
 import torch
@@ -149,8 +151,25 @@ def test_where_q_lies_does_not_matter(name: str) -> None:
     assert same(rule(proposal, logits, sampler_of(300)), rule(shuffled, logits, sampler_of(300)))
 
 
-@pytest.mark.parametrize("draw", ["distinct", pytest.param("certain", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("rule", [*(r for r, _ in RULES.values()), Threshold()], ids=lambda r: type(r).__name__)
+SLOW = pytest.mark.slow  # a second each
+
+
+@pytest.mark.parametrize(
+    ("rule", "draw"),
+    [
+        (Rejection(), "distinct"),
+        (Traversal(), "distinct"),
+        (Block(), "distinct"),
+        (PointMass(), "certain"),
+        (Typical(), "certain"),
+        *(
+            pytest.param(r, d, marks=SLOW)
+            for r, d in product((Rejection(), Traversal(), Block()), ("certain", "independent"))
+        ),
+        *(pytest.param(r, "independent", marks=SLOW) for r in (PointMass(), Coupled(), TopKLenient(), Threshold())),
+    ],
+    ids=lambda x: x if isinstance(x, str) else type(x).__name__,
+)
 def test_no_host_sync_and_one_graph(rule: Rule, draw: Draw) -> None:
     proposal, logits = random_proposal(random_trees(4, 11, chain=isinstance(rule, Block)), draw, 12)
     sampler = sampler_of(4)

@@ -7,6 +7,7 @@ from toolkit.verification.lenient import Threshold as Threshold
 from toolkit.verification.lenient import TopKLenient as TopKLenient
 from toolkit.verification.optimal import Optimal as Optimal
 from toolkit.verification.point_mass import PointMass as PointMass
+from toolkit.verification.proof import prove as prove
 from toolkit.verification.rejection import Rejection as Rejection
 from toolkit.verification.traversal import Traversal as Traversal
 from toolkit.verification.typical import Typical as Typical

@@ -1,21 +1,21 @@
 """Block verification of a chain: judge the whole draft at once instead of token by token.
 
-The longest prefix is worth keeping whose weight survives, and a weight may recover what an earlier token lost:
+A prefix of the draft has a weight, and the weight may win back at a later token what it lost at an earlier one:
 
-    w_0 = 1,   w_i = min(1, w_{i-1} p(x_i) / q(x_i))                        weight of the first i guesses
-    S_i = sum_x max(w_i p(x | x_1..x_i) - q(x | x_1..x_i), 0)               what the next guess leaves over
+    w_0 = 1,   w_i = min(1, w_{i-1} p(x_i) / q(x_i))                   weight of the first i guesses
+    S_i = sum_x max(w_i p(x | x_1..x_i) - q(x | x_1..x_i), 0)          what p is still owed if the next guess is refused
     h_i = S_i / (S_i + 1 - w_i),   h_n = w_n after the last guess
 
 From the last guess to the first, keep i guesses with probability h_i; the first success ends it. Then the target adds a
 token from norm(max(w_i p - q, 0)), and from p after the last guess, which is the same formula with q = 0.
 
-h_i solves w_i = h_i + (1 - h_i) E[w_{i+1}]: exactly w_i of the drafts that begin with x_1..x_i keep at least those, and
-that is what rejection sampling keeps of them at most. So it accepts as much as any exact rule can that knows no more,
-never less than token by token. Sun et al. 2024, "Block Verification Accelerates Speculative Decoding" (algorithm 2).
+h_i solves w_i = h_i + (1 - h_i) E[w_{i+1}]: of the drafts that begin with x_1..x_i a share of w_i keeps at least those.
+Token by token the share is the product of the min(1, p / q), which is never more. Sun et al. 2024, "Block Verification
+Accelerates Speculative Decoding" (algorithm 2), who prove that no exact rule for one draft keeps more on average.
 
-Exact when every guess was drawn from the q given for it, and no noise comes twice: a guess beyond the kept ones has been
-looked at, so it says something about its noise. Draws of one position in two steps must not share it (`leafward`).
-Cost: one pass over [B, N, V].
+Exact when every guess was drawn from the q given for it and no noise comes twice: a guess beyond the kept ones has been
+looked at, so its noise is no longer fresh, and neither is that of its coin (`leafward`).
+Cost: a few passes over [B, N, V], none of them in sequence.
 
 Letters: B rows, N nodes, V vocabulary.
 """

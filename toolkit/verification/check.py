@@ -12,5 +12,5 @@ def check_draw(rule: Rule, proposal: Proposal) -> None:
         name = type(rule).__name__
         raise ValueError(
             f"{name} is made for {sorted(allowed)} nodes, and this proposal's are {proposal.draw!r}: "
-            f"choose another rule (Rejection takes all draws) or another shape"
+            f"choose another rule (Rejection takes all but 'coupled', Coupled takes all) or another shape"
         )

@@ -1,25 +1,20 @@
 """A sampler whose draws come out in every way at once: the source of chance of the proofs.
 
-Rows of the batch are branches of what may happen, each with its exact probability. The code under test is run again and
-again: what was decided in earlier runs is answered as before, and its first new draw splits every row into the possible
-outcomes and ends the run. When a run comes to its end, the rows are all that can happen. So a rule is tried as it stands,
-in one batch, without a line written for the proof.
+Rows of the batch are branches of what may happen. What was decided in earlier runs is answered as before; the first draw
+that is new ends the run, for `every_outcome` to split the rows and run again. So a rule is tried as it stands, in one
+batch, without a line written for the proof.
 
-Only draws that go through the sampler can be split. A rule that takes chance elsewhere, or whose rows look at one
-another, answers two runs differently and is refused. So is noise that is used twice as if it were fresh.
+Noise is keyed, and a key gives the same noise again. A second coin with a key, or a third draw from one race, is refused:
+what follows it would not be independent. The second draw from a race is given its exact law (`second_winner`).
 
 Letters: B rows, M nodes, V vocabulary, K ways a draw may come out.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,8 +22,6 @@ from toolkit.draws import ACCEPT, DRAFT, EMIT, mix
 from toolkit.tree import TokenTree
 from toolkit.verification.races import second_winner
 
-T = TypeVar("T")
-_MOST = 4_000_000  # outcomes held at once
 Truncation = Callable[[Tensor], Tensor]
 """Logits [..., V] to logits [..., V], -inf for dropped tokens."""
 
@@ -170,71 +163,6 @@ class Branches:
         keys = torch.stack([*(c.key * c.split for c in calls), *self.past.unbind(1), torch.zeros_like(beyond)], 1)
         keys = (keys * (keys >> 40 > beyond[:, None])).sort(1).values
         return keys[:, int((keys == 0).all(0).sum()) :]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcomes(Generic[T]):
-    """All that can happen, one row each. `origin` is the row of the input it came from."""
-
-    weight: Tensor  # [B] probabilities
-    origin: Tensor  # [B]
-    branches: Branches
-    result: T
-
-
-def every_outcome(run: Callable[[Tensor, Branches], T], branches: Branches, weight: Tensor) -> Outcomes[T]:
-    """Run until no draw is left undecided. `run` gets the rows of the input to work on, [B], and the sampler.
-
-    weight [B]: the probabilities of the input rows. Raises ValueError for code that takes chance from elsewhere.
-    """
-    origin = torch.arange(len(weight))
-    while True:
-        branches.cursor = 0
-        try:
-            with no_other_chance():
-                result = run(origin, branches)
-        except Fork as fork:
-            rows, choice = (fork.law > 0).nonzero(as_tuple=True)
-            weight, origin = weight[rows] * fork.law[rows, choice], origin[rows]
-            branches = branches.take(rows)
-            branches.calls.append(replace(fork.call.take(rows), choice=choice))
-            if len(rows) > _MOST:
-                raise ValueError(
-                    f"more than {_MOST} things can happen, too many to look at each: take fewer nodes, cases, a smaller "
-                    f"vocabulary or a truncation"
-                ) from None
-            continue
-        if branches.cursor < len(branches.calls):
-            raise ValueError(
-                "given the same draws, the rule asked for fewer of them when it was run again: it keeps state"
-            )
-        return Outcomes(weight, origin, branches, result)
-
-
-@contextmanager
-def no_other_chance() -> Generator[None, None, None]:
-    """Raise ValueError when the code inside moves the random numbers of torch, numpy or Python."""
-    before = _other_chance()
-    try:
-        yield
-    finally:
-        for name, state in _other_chance().items():
-            if state != before[name]:
-                raise ValueError(
-                    f"the rule takes chance from {name}: all of it must come from the sampler (coin, emit), or it can "
-                    f"neither be repeated nor proved"
-                )
-
-
-def _other_chance() -> dict[str, object]:
-    legacy = np.random.get_state(legacy=False)  # noqa: NPY002 - the state that a careless np.random.rand moves
-    assert isinstance(legacy, dict)
-    inner = legacy["state"]
-    return {
-        "torch": torch.get_rng_state().numpy().tobytes(),
-        "numpy.random": (inner["key"].tobytes(), inner["pos"]),
-        "random": random.getstate(),
-    }
 
 
 def _law(weights: Tensor) -> Tensor:

@@ -56,5 +56,5 @@ def follow(proposal: Proposal, probs: Tensor, sampler: Sampler) -> Verdict:
         accept.append(taken.to(probs.dtype))  # given the draw nothing is left to chance
     p = probs[rows[:, None], tree.parent.clamp(min=0), tree.token]  # [B, N]
     certain = torch.ones_like(p)
-    tests = Tests(torch.stack(outcome, 1), p, certain, torch.stack(accept, 1), torch.full_like(p, 0.5))
+    tests = Tests(torch.stack(outcome, 1), p, certain, torch.stack(accept, 1), torch.full_like(p, torch.nan))
     return Verdict(here, drawn, tests)

@@ -148,7 +148,7 @@ def prove(
         steps.append(trial.step(open_, cases))
         done.append(steps[-1].states.full(True))
     return Proof(
-        rule=repr(rule),
+        rule=getattr(rule, "__name__", repr(rule)),
         draw=draw if isinstance(draw, str) else repr(draw),
         law=sum((s.law(cases, vocabulary) for s in done), torch.zeros(())),
         target=_target_law(target, truncation, cases, vocabulary, horizon),

@@ -1,25 +1,27 @@
-"""Traversal verification of a tree: from the leaves to the root, so that no promising leaf dies with a doubtful parent.
+"""Traversal verification of a tree: from the leaves to the root, so that no good leaf dies with a doubtful parent.
 
 Weng et al. 2025, "Traversal Verification for Speculative Tree Decoding" (arXiv 2505.12398): block verification on trees.
-Every node has a weight w, the chance that it or something below it is kept, given the tokens down to it; the root's
-is 1. Its children come one after another, in draw order, with r = p and w as they stand when a child's turn comes:
+Every node has a weight w, the probability that the walk ends at it or below it, and a distribution r of the token after
+it. The root has w = 1, and r = p everywhere at first. Children come one after another, in draw order:
 
-    w_x = min(1, w r(x) / q(x))                                the child's own weight, and then all below it
-    r <- norm(max(w r - q, 0)),   w <- S / (S + 1 - w)         what is left when all of that was refused,
-                                                               S the sum that norm divides by
+    w_x = min(1, w r(x) / q(x))                               weight of child x
+    r <- norm(max(w r - q, 0)),   w <- S / (S + 1 - w)        after x is refused with all below it; S is the sum that
+                                                              norm divides by
 
-Walk in post-order, a child's whole subtree before its next sibling and all children before their parent, and keep a node
-with the weight it has by then; the first success ends the walk. The token after it comes from its r.
+Walk in post-order: all below a child before the child, the child before its next sibling. Keep a node with the weight it
+has by then; the first success ends the walk, and the token after the kept node is drawn from its r.
 
-Why it is exact: let what lies below child x be kept, x included, with chance w_x for every x. Then a first child drawn
-from q takes min(w r(x), q(x)) of the mass w r(x) that the tip's law is owed, max(w r - q, 0) remains, and given the
-refusal that is r and w as above for the next sibling, whatever the refused token was. A node without further children
-keeps itself with w and pays from r what it owes. By induction from the leaves every node has the chance w_x it promised.
-The argument asks of a child nothing but that it came from the q given for it, hence any draw but `coupled` is allowed.
-On a chain the formulas are those of `Block`; the first level of a tree is accepted as often as by `Rejection`.
+Why it is exact. Claim: with probability w the walk ends at the node or below, and then the token after it has the law r.
+Without further children it holds, by the coin and by the draw. A child x ~ q keeps the claim with weight w_x, so it takes
+q(x) w_x = min(w r(x), q(x)) of what is owed, w r(x). It fails with probability 1 - sum min(w r, q) = S + 1 - w, and
+max(w r - q, 0) is owed still: that is r and w as updated above. Whatever the refused token was, so the next sibling may
+come from a q that depends on it. Hence `certain`, `independent` and `distinct` nodes are all allowed, in any mixture.
 
-None of these numbers looks at a coin. So they are worked out from the root down, each node once, and only then coins are
-tossed from the leaves up. As with `Block`, no noise may come twice. Cost: N passes over [B, V] and a copy of [B, N, V].
+On a chain the formulas are those of `Block`. The first level of a tree is reached as often as with `Rejection`, deeper
+ones at least as often in all trees tried; with certain nodes there is no difference.
+
+No weight depends on a coin. So weights are worked out from the root down, each node once, and only then coins are tossed
+from the leaves up. As with `Block`, no noise may come twice. Cost: N passes over [B, V] and a copy of [B, N, V].
 
 Letters: B rows, N nodes, V vocabulary.
 """

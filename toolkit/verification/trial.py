@@ -14,7 +14,8 @@ from toolkit.draws import EMIT, mix
 from toolkit.protocols import Proposal, Rule, Verdict
 from toolkit.tree import TokenTree, path_first
 from toolkit.verification.check import check_draw
-from toolkit.verification.enumerate import Branches, Outcomes, Truncation, every_outcome
+from toolkit.verification.enumerate import Branches, Truncation
+from toolkit.verification.outcomes import Outcomes, every_outcome
 from toolkit.verification.toys import Draft, Paths, Table, along
 
 _CHUNK = 20_000  # drafts judged in one batch: enough to fill it, few enough for memory

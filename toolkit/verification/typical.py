@@ -61,5 +61,5 @@ def deepest(proposal: Proposal, probs: Tensor, bar: Tensor, sampler: Sampler) ->
 
     tested = tree.real & (tree.parent >= 0) & alive.gather(1, above)
     accept, certain = passed.to(p.dtype), torch.ones_like(p)
-    tests = Tests(torch.where(passed, 1, 2) * tested, p, certain, accept, torch.full_like(p, 0.5))
+    tests = Tests(torch.where(passed, 1, 2) * tested, p, certain, accept, torch.full_like(p, torch.nan))
     return Verdict(tip, sampler.emit(probs[rows, tip], tree.depth[rows, tip] + 1), tests)
