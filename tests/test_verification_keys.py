@@ -44,7 +44,7 @@ def texts(
     rule: Rule,
     shape: tuple[int, ...],
     draw: Draw = "independent",
-    rows: int = 40_000,
+    rows: int = 30_000,
     kind: type[BatchSampler] = BatchSampler,
 ) -> tuple[Tensor, float]:
     """The first tokens [rows, H] of runs with seeds 0, 1, 2, ..., and the mean number of accepted guesses in a step."""
@@ -71,16 +71,17 @@ def fits(written: Tensor) -> bool:
     return chi_square(torch.bincount(number, minlength=len(law)), law).holds()
 
 
-@pytest.mark.parametrize("rule", [Rejection(), PointMass(), Block(), Traversal()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize("rule", [Rejection(), Block(), Traversal()], ids=lambda r: type(r).__name__)
 def test_texts_of_three_tokens_have_the_targets_law(rule: Rule) -> None:
     assert fits(texts(rule, (-1, 0, 1, 2))[0])
 
 
-@pytest.mark.parametrize("rule", [Block(), Traversal()], ids=lambda r: type(r).__name__)
-def test_guesses_that_were_looked_at_must_not_come_again(rule: Rule) -> None:
+@pytest.mark.parametrize(
+    ("rule", "notices"), [(Block(), True), (Traversal(), True), (Rejection(), False)], ids=lambda x: type(x).__name__
+)
+def test_guesses_that_were_looked_at_must_not_come_again(rule: Rule, notices: bool) -> None:
     """The same runs, but the noise of a guess depends on its position alone. Token by token nobody notices."""
-    assert not fits(texts(rule, (-1, 0, 1, 2), kind=DraftNoiseByPositionAlone)[0])
-    assert fits(texts(Rejection(), (-1, 0, 1, 2), kind=DraftNoiseByPositionAlone)[0])
+    assert fits(texts(rule, (-1, 0, 1, 2), kind=DraftNoiseByPositionAlone)[0]) is not notices
 
 
 @pytest.mark.parametrize("rule", [Block(), Traversal()], ids=lambda r: type(r).__name__)
@@ -93,8 +94,9 @@ def test_coins_must_not_come_again(rule: Rule, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("rule", [Coupled(), PointMass()], ids=lambda r: type(r).__name__)
 def test_the_text_is_the_plain_one(rule: Rule) -> None:
     """Whatever is guessed, and in whatever shape: the tokens are those of plain sampling with the same seeds."""
-    plain, _ = texts(rule, (-1,), rows=2000)
-    assert fits(texts(rule, (-1,))[0])
+    everything, _ = texts(rule, (-1,))
+    assert fits(everything)
+    plain = everything[:2000]
     for shape in ((-1, 0), (-1, 0, 1, 2), (-1, 0, 0, 1), (-1, 0, 1, 0, 3)):
         for draw in ("certain", "distinct"):
             written, accepted = texts(rule, shape, draw, rows=2000)
