@@ -184,7 +184,8 @@ def of_a_cell(proposal: Proposal, logits: Tensor, sampler: Sampler) -> Verdict:
 
 
 def test_a_function_will_do() -> None:
-    assert prove(of_a_cell, CHAIN, "independent").exact
+    proof = prove(of_a_cell, CHAIN, "independent")
+    assert proof.exact and str(proof).startswith("of_a_cell on independent guesses: exact")
 
 
 @dataclass

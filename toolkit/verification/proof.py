@@ -11,6 +11,7 @@ Letters: V vocabulary, C cases, H horizon, D depth, K shapes, N nodes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -148,8 +149,8 @@ def prove(
         steps.append(trial.step(open_, cases))
         done.append(steps[-1].states.full(True))
     return Proof(
-        rule=getattr(rule, "__name__", repr(rule)),
-        draw=draw if isinstance(draw, str) else repr(draw),
+        rule=_label(rule),
+        draw=draw if isinstance(draw, str) else _label(draw),
         law=sum((s.law(cases, vocabulary) for s in done), torch.zeros(())),
         target=_target_law(target, truncation, cases, vocabulary, horizon),
         reach=steps[0].reach,
@@ -158,6 +159,11 @@ def prove(
         vocabulary=vocabulary,
         horizon=horizon,
     )
+
+
+def _label(part: object) -> str:
+    """A part's repr, with functions by name and without their addresses."""
+    return re.sub(r"<function (.+?) at 0x[0-9a-f]+>", r"\1", repr(part))
 
 
 def _table(given: Tensor | Table | None, vocabulary: int, seed: int) -> Table:
