@@ -35,7 +35,9 @@ def test_it_says_its_sentences(executed):
     import re
 
     name, notebook = executed
-    printed = "\n".join(o.text for c in notebook.cells if c.cell_type == "code" for o in c.outputs if o.output_type == "stream")
+    printed = "\n".join(
+        o.text for c in notebook.cells if c.cell_type == "code" for o in c.outputs if o.output_type == "stream"
+    )
     for sentence in SENTENCES[name]:
         assert re.search(sentence, printed), printed
 

@@ -1,5 +1,3 @@
-import itertools
-
 import pytest
 import torch
 from hypothesis import given
@@ -129,28 +127,21 @@ def test_the_context_end_is_used_to_its_last_position_and_not_beyond(name):
     assert session.outputs[0] == want and session.reasons == ["context", "length"]
 
 
-def test_a_stop_string_ends_text_and_stream_alike_with_and_without_drafts():
-    decode = loaded().decode
-    target = Engine(_target(), decode=decode, stopping=Stopping(60))
-    whole = target.generate([[1, 2, 3]])
-    text = whole.texts[0]
-    stop = text[10:13]
-    assert len(stop) == 3
-    for drafter in (Nothing(), Knows([whole.outputs[0]], [3], 6)):
-        engine = Engine(_target(), drafter, decode=decode, stopping=Stopping(60, strings=(stop,)))
-        session = engine.start([[1, 2, 3]])
-        seen = []
-        for _ in engine.run(session):
-            seen.append(session.texts[0])
-            assert text.startswith(seen[-1])
-        assert all(b.startswith(a) for a, b in itertools.pairwise(seen))
+def letters(ids) -> str:
+    return "".join(chr(97 + i % 26) for i in ids)
+
+
+@pytest.mark.parametrize("name", all_drafters())
+def test_a_stop_string_ends_text_and_stream_alike_with_any_drafter(name):
+    text = letters(greedy()[0])
+    for at in (1, 9, 17):
+        stop = text[at : at + 3]
+        engine = Engine(lm(0), all_drafters()[name], decode=letters, stopping=Stopping(40, strings=(stop,)))
+        session = engine.start(PROMPTS[:1])
+        seen = [session.texts[0] for _ in engine.run(session)]
         assert session.texts[0] == text[: text.index(stop)] and session.reasons == ["stop_string"]
-
-
-def _target():
-    from toolkit.models.hf import HFModel
-
-    return HFModel(loaded().model)
+        assert letters(session.outputs[0]) == text[: text.index(stop) + 3]
+        assert all(text.startswith(piece) for piece in seen)
 
 
 def test_rows_may_end_for_different_reasons():

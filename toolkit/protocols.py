@@ -107,7 +107,7 @@ class Tests:
     p: Tensor  # [B, N] target probability of the node's token given its path
     q: Tensor  # [B, N] probability it was drawn with; 1 when certain
     accept: Tensor  # [B, N] probability that this test accepts
-    u: Tensor  # [B, N] the uniform number used; accepted when u < accept
+    u: Tensor  # [B, N] the uniform number used, accepted when u < accept; NaN where nothing was left to chance
 
 
 @dataclass(frozen=True, slots=True)

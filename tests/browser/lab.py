@@ -32,7 +32,11 @@ FLAGS = [
     "--disable-sync",
 ]
 SETTINGS = {  # nothing that calls home, saves behind our back or leaves cells out of the page
-    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True},
+    "@jupyterlab/apputils-extension:notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+        "doNotDisturbMode": True,
+    },
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
     "@jupyterlab/extensionmanager-extension:plugin": {"enabled": False},
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
@@ -151,7 +155,7 @@ class Tab:
         tab.go(name)
         if dark:
             tab.command("apputils:change-theme", {"theme": "JupyterLab Dark"})
-            page.wait_for_selector("body[data-jp-theme-light='false']")
+            page.wait_for_selector("body[data-jp-theme-light='false']", state="attached")
         return tab
 
     def go(self, name: str) -> None:
@@ -162,7 +166,9 @@ class Tab:
         self.page.evaluate(READY)
 
     def command(self, name: str, arguments: dict[str, Any] | None = None) -> None:
-        self.page.evaluate("async ([n, a]) => { await window.jupyterapp.commands.execute(n, a); }", [name, arguments or {}])
+        self.page.evaluate(
+            "async ([n, a]) => { await window.jupyterapp.commands.execute(n, a); }", [name, arguments or {}]
+        )
 
     def run_all(self) -> None:
         self.command("notebook:run-all-cells")

@@ -25,11 +25,14 @@ class TextStream:
 
     def push(self, tokens: Sequence[int]) -> str:
         """Add tokens; return the text that became certain, which may be empty."""
-        self.tokens.extend(tokens)
         before = self.decode(self.tokens[self._base : self._shown])
+        self.tokens.extend(tokens)
         after = self.decode(self.tokens[self._base :])
         if after.endswith("\ufffd") or len(after) <= len(before):
-            return ""
+            if len(tokens) < 2:
+                return ""
+            del self.tokens[-len(tokens) :]  # only the end of a run is held back
+            return "".join(self.push([token]) for token in tokens)
         self._base, self._shown = self._shown, len(self.tokens)
         self.text += after[len(before) :]
         return after[len(before) :]

@@ -16,7 +16,8 @@ class RowRecord:
     p          target probability of the node's token given its path, after the sampling parameters (0 or 1 at
                temperature 0); the root's has no meaning
     q          probability the token was drawn with; 1 when the drafter was certain
-    accept, u  the test: accepted when u < accept. Both are meaningless where outcome is NOT_TESTED
+    accept, u  the test: accepted when u < accept. Both are meaningless where outcome is NOT_TESTED; u is NaN where
+               nothing was left to chance
     confidence the drafter's own probability of a node given its path, where it knows one
     prob, top  the target's own probability of each node, and its `k` likeliest next tokens after each node, at
                temperature 1 and before any sampling parameter; empty unless the engine records them

@@ -46,4 +46,4 @@ def greedy(proposal: Proposal, best: Tensor) -> Verdict:
     reached[:, 0] = False
     outcome = torch.where(path, 1, 2) * reached
     p = right.to(torch.float64)
-    return Verdict(tip, bonus, Tests(outcome, p, torch.ones_like(p), p, torch.full_like(p, 0.5)))
+    return Verdict(tip, bonus, Tests(outcome, p, torch.ones_like(p), p, torch.full_like(p, torch.nan)))

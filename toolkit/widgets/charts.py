@@ -19,19 +19,26 @@ def figure(widget: bool = True) -> Any:
     """The empty figure: a FigureWidget, or a plain Figure for pages without a kernel."""
     base = make_subplots(rows=1, cols=3, subplot_titles=TITLES, horizontal_spacing=0.07)
     base.add_trace(
-        go.Bar(name="tokens", marker_color="#0072b2", hovertemplate="step %{x}: %{y} tokens<extra></extra>"), 1, 1
+        go.Bar(
+            name="tokens",
+            showlegend=False,
+            marker_color="#0072b2",
+            hovertemplate="step %{x}: %{y} tokens<extra></extra>",
+        ),
+        1,
+        1,
     )
     hover = "depth %{x}: %{y:.0%} of %{customdata} tested<extra></extra>"
-    base.add_trace(go.Bar(name="accepted", marker_color="#009e73", hovertemplate=hover), 1, 2)
+    base.add_trace(go.Bar(name="accepted", showlegend=False, marker_color="#009e73", hovertemplate=hover), 1, 2)
     for name, colour in PHASES.items():
         base.add_trace(
             go.Bar(name=name, marker_color=colour, hovertemplate=f"{name}: %{{y:.1f}} ms<extra></extra>"), 1, 3
         )
     base.update_layout(
         barmode="stack",
-        height=230,
-        margin={"l": 36, "r": 10, "t": 28, "b": 30},
-        showlegend=False,
+        height=250,
+        margin={"l": 36, "r": 10, "t": 28, "b": 44},
+        legend={"orientation": "h", "x": 1, "xanchor": "right", "y": -0.12, "yanchor": "top"},
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",

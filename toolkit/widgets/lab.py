@@ -206,6 +206,8 @@ class Lab:
         self._wanted = None
         if len(c.row.options) != len(self.prompts):
             c.row.options = [(f"{b}: {p[:18]}", b) for b, p in enumerate(self.prompts)]
+            c.row.value = 0
+        c.row.layout.display = "none" if len(self.prompts) == 1 else ""
         self.ribbon.start(self.prompts[self.row] + "\n\n", self.row)
         self._painter.poke()
 

@@ -106,9 +106,9 @@ def _card(record: RowRecord, i: int, token: int, state: str, decode: Decode) -> 
             certain = " (certain)" if record.q[i] == 1 else ""
             lines.append(("q", f"{record.q[i]:.4f}{certain}"))
             lines.append(("accept with", f"{record.accept[i]:.4f}"))
-            lines.append(
-                ("u", f"{record.u[i]:.4f} {'<' if record.u[i] < record.accept[i] else '≥'} {record.accept[i]:.4f}")
-            )
+            if not math.isnan(record.u[i]):
+                sign = "<" if record.u[i] < record.accept[i] else "≥"
+                lines.append(("u", f"{record.u[i]:.4f} {sign} {record.accept[i]:.4f}"))
     if record.top:
         lines.append(("target goes on", "  ".join(f"{short(decode([t]))} {p:.2f}" for t, p in record.top[i])))
     return lines

@@ -21,7 +21,7 @@ function render({ model, el }) {
   const pane = make("div", { class: "sd-pane" }, root);
   const svg = make("svg:svg", {}, pane);
   const edges = make("svg:g", {}, svg), nodes = make("svg:g", {}, svg);
-  const card = make("div", { class: "sd-card", role: "tooltip", hidden: "" }, pane);
+  const card = make("div", { class: "sd-card", role: "tooltip", hidden: "" }, root);
   const legend = make("div", { class: "sd-legend", "aria-hidden": "true" }, root);
   for (const [state, text] of [["kept", "✓ accepted"], ["rejected", "✗ rejected"], ["unreached", "· not reached"],
     ["bonus", "+ bonus"], ["correction", "↻ correction"]]) {
@@ -84,8 +84,10 @@ function render({ model, el }) {
       make("span", { class: "name" }, line).textContent = name;
       make("span", { class: "value" }, line).textContent = value;   // text only: a token is never markup
     }
-    card.style.left = Math.max(0, Math.min(n.x - W / 2, Math.max(pane.scrollWidth - 300, 0))) + "px";
-    card.style.top = n.y + H / 2 + 4 + "px";
+    // In a corner, away from the node: a card at the node would hide its children, and the pane would cut it off.
+    const right = n.x - pane.scrollLeft < pane.clientWidth / 2;
+    card.style.left = right ? "auto" : "8px";
+    card.style.right = right ? "8px" : "auto";
   }
 
   function focus(i) {

@@ -1,0 +1,276 @@
+"""Widgets without a browser: what they hold, what they send, and that looking changes nothing."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import pytest
+from tiny import PROMPTS, greedy, lm, loaded
+
+from toolkit.drafting import NGram, Nothing
+from toolkit.engine import Engine
+from toolkit.sampling import Sampling, Stopping
+from toolkit.trace import RowRecord, StepRecord
+from toolkit.widgets import Lab, Ribbon, TreeView
+from toolkit.widgets.painter import Painter
+from toolkit.widgets.scene import layout, scene
+from toolkit.widgets.static import ribbon_html, tree_svg
+
+NASTY = {0: "<script>alert(1)</script>", 1: "\"&'", 2: "\u202eright to left", 3: "\n\t\x07", 4: "🙂", 5: "", 6: " a"}
+
+
+def decode(ids) -> str:
+    return "".join(NASTY.get(i, chr(97 + i % 26)) for i in ids)
+
+
+def record(**changes) -> RowRecord:
+    values = {
+        "position": 4,
+        "token": (6, 0, 1, 2, 3),
+        "parent": (-1, 0, 0, 1, 1),
+        "tip": 1,
+        "bonus": 4,
+        "emitted": (0, 4),
+        "outcome": (0, 1, 0, 2, 2),
+        "p": (0.0, 0.9, 0.1, 0.2, 0.3),
+        "q": (0.0, 1.0, 1.0, 0.5, 0.5),
+        "accept": (0.0, 0.9, 0.0, 0.4, 0.6),
+        "u": (0.0, 0.1, 0.0, 0.7, 0.8),
+        "confidence": (1.0, 0.5, 0.25, 0.2, 0.1),
+        "top": (((0, 0.6), (1, 0.3)),) * 5,
+        "prob": (0.0, 0.6, 0.3, 0.2, 0.1),
+    }
+    return RowRecord(**{**values, **changes})
+
+
+def test_states_are_told_apart_by_mark_and_the_bonus_is_a_node():
+    drawn = scene(record(), decode, 7)
+    states = [n["state"] for n in drawn["nodes"]]
+    assert states == ["pending", "kept", "unreached", "rejected", "rejected", "correction"]
+    assert len({n["label"][0] for n in drawn["nodes"]}) == 5, "each state has its own mark"
+    assert scene(record(outcome=(0, 1, 0, 0, 0)), decode, 7)["nodes"][-1]["state"] == "bonus"
+    assert drawn["summary"].startswith("Step 7: 4 guesses, 1 accepted, then a correction 🙂")
+
+
+def test_cards_say_what_was_tested():
+    cards = [dict(n["card"]) for n in scene(record(), decode, 0)["nodes"]]
+    assert cards[3]["u"] == "0.7000 ≥ 0.4000" and cards[3]["q"] == "0.5000" and cards[1]["q"] == "1.0000 (certain)"
+    assert "u" not in cards[2], "a node that was not tested has no test to show"
+    assert "u" not in dict(scene(record(u=(float("nan"),) * 5), decode, 0)["nodes"][3]["card"]), "nothing was drawn"
+    assert cards[0]["target goes on"].count("0.") == 2
+
+
+@pytest.mark.parametrize("nodes", [1, 8, 64, 256])
+def test_no_two_nodes_stand_on_each_other(nodes):
+    parent = [-1, *((i * 7 % i) if i % 3 else i - 1 for i in range(1, nodes))]
+    places = layout(parent)
+    assert len({(p.x, p.y) for p in places}) == nodes
+    lines = sorted((p.x, p.y) for p in places)
+    assert all(b[0] > a[0] or b[1] - a[1] >= 22 for a, b in zip(lines, lines[1:], strict=False))
+
+
+def test_nothing_a_token_says_becomes_markup():
+    page = tree_svg(scene(record(), decode, 0)) + ribbon_html([(decode([t]), "accepted", 0) for t in range(7)])
+    assert "<script" not in page and "&lt;script&gt;" in page
+    assert "\u202e" not in tree_svg(scene(record(), decode, 0)) and "\x07" not in tree_svg(scene(record(), decode, 0))
+    assert set(re.findall(r"<(\w+)", page)) == {"svg", "path", "g", "title", "rect", "text", "div", "span"}
+
+
+def test_the_tree_view_holds_one_step_only():
+    view = TreeView(decode)
+    view.show(record(), 3)
+    assert view.scene["step"] == 3 and "<svg" in view.svg
+    view.show(None, 4)
+    assert view.scene == {} and view.svg == ""
+
+
+def steps_of(*emitted: tuple[int, ...]) -> list[StepRecord]:
+    rows = [
+        record(
+            token=(6,),
+            parent=(-1,),
+            tip=0,
+            outcome=(0,),
+            emitted=e,
+            bonus=e[-1],
+            p=(0.0,),
+            q=(1.0,),
+            accept=(0.0,),
+            u=(0.0,),
+            confidence=(),
+            prob=(),
+            top=(),
+        )
+        for e in emitted
+    ]
+    return [StepRecord(i, (r,), "A", "R", 1) for i, r in enumerate(rows)]
+
+
+def test_the_ribbon_sends_only_what_is_new_and_all_of_it_to_a_late_view(monkeypatch):
+    ribbon, sent = Ribbon(decode), []
+    monkeypatch.setattr(ribbon, "send", lambda content, buffers=None: sent.append(content))
+    ribbon.start("say: ")
+    steps = steps_of((10,), (11,), (12,))
+    ribbon.update(steps[:2])
+    ribbon.update(steps)
+    ribbon.update(steps)
+    assert [m["kind"] for m in sent] == ["reset", "add", "add"]
+    assert [p[0] for m in sent for p in m["pieces"]] == ["k", "l", "m"]
+    sent.clear()
+    ribbon._on_message(None, {"kind": "ready"}, [])
+    assert sent == [
+        {"kind": "reset", "prompt": "say: ", "pieces": [("k", "bonus", 0), ("l", "bonus", 1), ("m", "bonus", 2)]}
+    ]
+    sent.clear()
+    ribbon.update(steps_of((10,), (19,)))  # rewound, and another token came
+    assert [m["kind"] for m in sent] == ["reset", "add"] and "t" in ribbon.html
+
+
+def lab(**options) -> Lab:
+    return Lab(loaded(), **{"prompt": "abcabcabc", "max_new_tokens": 24, "dtype": "float32", **options})
+
+
+@pytest.fixture
+def open_lab():
+    made = lab()
+    yield made
+    made.close()
+
+
+def test_a_run_shows_its_last_step_and_all_its_text(open_lab):
+    open_lab.run()
+    session = open_lab.wait()
+    n = len(session.trace.steps)
+    c = open_lab.controls
+    assert c.scrubber.max == c.scrubber.value == n - 1 == open_lab.step_shown == open_lab.tree.scene["step"]
+    assert "".join(p[0] for p in open_lab.ribbon.pieces) == session.texts[0]
+    assert "<b>done</b>" in c.status.value and "ended by length" in c.status.value
+    assert len(open_lab.charts.widget.data[0].x) == n
+
+
+def test_the_scrubber_and_code_move_each_other(open_lab):
+    open_lab.run()
+    open_lab.wait()
+    open_lab.step_shown = 2
+    open_lab._painter.settle()
+    assert open_lab.controls.scrubber.value == 2 == open_lab.tree.scene["step"] == open_lab.ribbon.shown
+    open_lab.controls.scrubber.value = 1
+    open_lab._painter.settle()
+    assert open_lab.step_shown == 1 and not open_lab.controls.follow.value
+    open_lab.ribbon.clicked = 3
+    open_lab._painter.settle()
+    assert open_lab.step_shown == 3
+    open_lab.controls.follow.value = True
+    open_lab._painter.settle()
+    assert open_lab.step_shown == len(open_lab.trace.steps) - 1
+    with pytest.raises(ValueError, match="there is no step 999"):
+        open_lab.step_shown = 999
+
+
+def test_the_menu_and_code_choose_the_drafter_both_ways(open_lab):
+    open_lab.controls.drafter.value = "none"
+    assert open_lab.engine.drafter is open_lab.drafters["none"]
+    mine = NGram(longest=2)
+    open_lab.engine.drafter = mine
+    open_lab.step()
+    open_lab.wait()
+    assert open_lab.controls.drafter.value == "NGram" and open_lab.drafters["NGram"] is mine
+    open_lab.engine.drafter = open_lab.drafters["early exit, tree"]
+    open_lab.step()
+    open_lab.wait()
+    assert open_lab.controls.drafter.value == "early exit, tree"
+    with pytest.raises(ValueError, match="unknown drafter 'magic'"):
+        lab(drafter="magic")
+
+
+def test_another_prompt_or_a_second_run_starts_anew(open_lab):
+    open_lab.run()
+    first = open_lab.wait()
+    open_lab.controls.prompt.value = "xyz"
+    open_lab.run()
+    second = open_lab.wait()
+    assert second is not first and second.prompts != first.prompts and open_lab.ribbon.prompt.startswith("xyz")
+    open_lab.controls.prompt.value = " "
+    open_lab.controls.run.click()
+    assert "the prompt is empty" in open_lab.controls.status.value
+
+
+class Fails:
+    def propose(self, context):
+        raise RuntimeError("a <b>drafter</b> in the making")
+
+
+def test_an_error_is_shown_in_red_and_leaves_the_lab_usable(open_lab):
+    open_lab.engine.drafter = Fails()
+    with pytest.raises(RuntimeError):
+        open_lab.run().wait()
+    open_lab._painter.settle()
+    assert "specdec-error" in open_lab.controls.status.value and "&lt;b&gt;" in open_lab.controls.status.value
+    open_lab.engine.drafter = Nothing()
+    open_lab.run()
+    assert open_lab.wait().reasons == ["length"]
+
+
+def test_rows_are_chosen_and_rewind_is_shown():
+    made = lab(prompts=["abcabc", "xyxyxy"], drafter=Nothing())
+    made.run()
+    session = made.wait()
+    made.row = 1
+    made._painter.settle()
+    assert "".join(p[0] for p in made.ribbon.pieces) == session.texts[1] and made.text == session.texts[1]
+    made.rewind(3)
+    made.wait()
+    assert made.controls.scrubber.max == len(made.trace.steps) - 1 == 20
+    made.close()
+
+
+def test_a_lab_leaves_no_thread_behind():
+    made = lab()
+    made.run()
+    made.wait()
+    made.close()
+    made.close()
+    assert not [t for t in threading.enumerate() if t.name in ("specdec-live", "specdec-painter")]
+
+
+def test_the_static_page_shows_tree_and_text(open_lab):
+    open_lab.run()
+    session = open_lab.wait()
+    page = open_lab.snapshot().data
+    assert "<svg" in page and "tokens in" in page and "<script" not in page
+    assert open_lab._repr_mimebundle_()["text/html"] == page
+    assert re.sub(r"<[^>]+>", "", ribbon_html(open_lab.ribbon.pieces)).count("�") == session.texts[0].count("�")
+
+
+def test_looking_changes_no_token():
+    """The same run with a lab that draws after every step, and with nobody looking."""
+    plain = (
+        Engine(lm(0), NGram(shortest=1), stopping=Stopping(40), sampling=Sampling(1.0, seed=4))
+        .generate(PROMPTS)
+        .outputs
+    )
+    engine = Engine(lm(0), NGram(shortest=1), stopping=Stopping(40), sampling=Sampling(1.0, seed=4), top=5)
+    session, view = engine.start(PROMPTS), TreeView(decode)
+    session.trace.watch(lambda records: [view.show(r.rows[0], r.step) for r in records], every=0)
+    for _ in engine.run(session):
+        pass
+    assert session.outputs == plain and view.scene and greedy()
+
+
+def test_the_painter_draws_the_last_and_survives_errors(capsys):
+    drawn: list[int] = []
+    state = {"n": 0}
+
+    def paint() -> None:
+        drawn.append(state["n"])
+        if state["n"] % 2:
+            raise ValueError("a picture in the making")
+
+    painter = Painter(paint, every=0.01)
+    for n in range(1, 200):
+        state["n"] = n
+        painter.poke()
+    assert painter.settle() and drawn[-1] == 199 and len(drawn) < 199
+    painter.close()
+    assert capsys.readouterr().err.count("a picture in the making") == 1
