@@ -157,7 +157,7 @@ def test_interrupting_keeps_what_was_written(folder):
     assert process.stdout is not None
     first = os.read(process.stdout.fileno(), 1)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    _out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and first and b"Traceback" not in err, err
 
 

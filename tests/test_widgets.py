@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 
@@ -67,7 +68,7 @@ def test_no_two_nodes_stand_on_each_other(nodes):
     places = layout(parent)
     assert len({(p.x, p.y) for p in places}) == nodes
     lines = sorted((p.x, p.y) for p in places)
-    assert all(b[0] > a[0] or b[1] - a[1] >= 22 for a, b in zip(lines, lines[1:], strict=False))
+    assert all(b[0] > a[0] or b[1] - a[1] >= 22 for a, b in itertools.pairwise(lines))
 
 
 def test_nothing_a_token_says_becomes_markup():

