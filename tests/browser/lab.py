@@ -159,7 +159,7 @@ class Tab:
         return tab
 
     def go(self, name: str) -> None:
-        self.page.goto(f"{self.server.url}/lab/tree/{name}?token={self.server.token}")
+        self.page.goto(f"{self.server.url}/lab/tree/{name}?reset&token={self.server.token}")
         self.page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=90_000)
         self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
         self.page.wait_for_function("window.jupyterapp !== undefined")

@@ -15,7 +15,7 @@ def _button(text: str, icon: str, tip: str) -> w.Button:
 class Controls:
     prompt: w.Textarea = field(
         default_factory=lambda: w.Textarea(
-            placeholder="Prompt", layout=w.Layout(width="100%", height="64px"), continuous_update=False
+            placeholder="Prompt", layout=w.Layout(width="auto", height="64px"), continuous_update=False
         )
     )
     chat: w.Checkbox = field(

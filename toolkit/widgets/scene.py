@@ -110,5 +110,5 @@ def _card(record: RowRecord, i: int, token: int, state: str, decode: Decode) -> 
                 sign = "<" if record.u[i] < record.accept[i] else "≥"
                 lines.append(("u", f"{record.u[i]:.4f} {sign} {record.accept[i]:.4f}"))
     if record.top:
-        lines.append(("target goes on", "  ".join(f"{short(decode([t]))} {p:.2f}" for t, p in record.top[i])))
+        lines.append(("target goes on", " · ".join(f"{short(decode([t]))} {p:.2f}" for t, p in record.top[i])))
     return lines
