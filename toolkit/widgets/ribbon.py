@@ -19,23 +19,25 @@ Piece = tuple[str, str, int]  # text, origin, step
 
 
 class Ribbon(anywidget.AnyWidget):
-    """Text travels by messages, only what is new; a view that opens late asks for all of it.
+    """Shows `prompt` and `pieces`.
 
+    pieces   grows in place, which announces nothing: only what is new travels, as a message. A page that opens late or
+             is loaded again reads the whole list with the widget's state and needs nobody's answer.
     shown    the step whose tokens are marked
     clicked  the step of the token last clicked, -1 before
     """
 
     _esm = HERE / "ribbon.js"
     _css = HERE / "ribbon.css"
+    prompt = traitlets.Unicode().tag(sync=True)
+    pieces = traitlets.List().tag(sync=True)
     shown = traitlets.Int(-1).tag(sync=True)
     clicked = traitlets.Int(-1).tag(sync=True)
 
     def __init__(self, decode: Decode) -> None:
         super().__init__()
         self.decode = decode
-        self.prompt = ""
         self.row = 0
-        self.pieces: list[Piece] = []
         self._had: list[StepRecord] = []
         self._stream = TextStream(decode)
         self.on_msg(self._on_message)
@@ -50,12 +52,11 @@ class Ribbon(anywidget.AnyWidget):
         common = next((i for i, (a, b) in enumerate(zip(self._had, steps, strict=False)) if a is not b), None)
         if not steps or common is not None or len(steps) < len(self._had):
             self.pieces, self._had, self._stream = [], [], TextStream(self.decode)
-            self.send({"kind": "reset", "prompt": self.prompt, "pieces": []})
         fresh = [piece for step in steps[len(self._had) :] for piece in self._read(step)]
         self._had = list(steps)
-        self.pieces += fresh
         if fresh:
-            self.send({"kind": "add", "pieces": fresh})
+            self.send({"kind": "add", "from": len(self.pieces), "pieces": fresh})
+            self.pieces.extend(fresh)
 
     @property
     def html(self) -> str:
@@ -72,8 +73,9 @@ class Ribbon(anywidget.AnyWidget):
         ]
 
     def _on_message(self, _: object, content: dict[str, Any], __: list[bytes]) -> None:
-        if content.get("kind") == "ready":
-            self.send({"kind": "reset", "prompt": self.prompt, "pieces": self.pieces})
+        if content.get("kind") == "gap":  # a page lost a message between reading the state and listening
+            self.pieces = list(self.pieces)
+            self.send_state("pieces")
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         bundle = super()._repr_mimebundle_(**kwargs)
