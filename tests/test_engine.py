@@ -373,8 +373,10 @@ def test_features_are_the_targets_also_after_a_swap_and_a_rewind():
         lm(0).read(TokenTree.chain(torch.zeros(1, 1).long()), lm(0).open(1, 4), taps=(9,))
 
 
-def test_long_prompts_are_read_in_chunks_and_ragged_rows_stay_apart(monkeypatch):
+@pytest.mark.parametrize("leave", [0, 3, 20, 256])
+def test_long_prompts_are_read_in_chunks_and_ragged_rows_stay_apart(monkeypatch, leave):
     monkeypatch.setitem(fill.__kwdefaults__, "chunk", 7)
+    monkeypatch.setattr("toolkit.engine.session.LEAVE", leave)
     rng = np.random.default_rng(0)
     prompts = [rng.integers(0, V, n).tolist() for n in (1, 7, 8, 60, 33)]
     session = Engine(lm(0), DRAFTERS["chain"](), stopping=Stopping(10)).generate(prompts)

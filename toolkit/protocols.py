@@ -95,7 +95,7 @@ class Proposal:
 class Reading:
     """What a model says about the nodes it has just read."""
 
-    logits: Tensor | None  # [B, M, V]; None when the caller wanted none
+    logits: Tensor  # [B, M, V], or of as many last nodes as were asked for
     feature: Tensor | None = None  # [B, M, F] the taps asked for, side by side
 
 
@@ -154,9 +154,10 @@ class LM(Protocol):
     def open(self, rows: int, slots: int) -> KVCache: ...
 
     def read(
-        self, tree: TokenTree, cache: KVCache, start: int = 0, *, taps: Sequence[Tap] = (), logits: bool = True
+        self, tree: TokenTree, cache: KVCache, start: int = 0, *, taps: Sequence[Tap] = (), last: int | None = None
     ) -> Reading:
-        """Read the nodes from `start` on, the earlier ones being in the provisional slots already."""
+        """Read the nodes from `start` on, the earlier ones being in the provisional slots already. Logits come for the
+        `last` nodes, for all when None."""
         ...
 
 

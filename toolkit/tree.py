@@ -118,6 +118,22 @@ class TokenTree:
         parent = place.gather(1, old.clamp(min=0)).where(old >= 0, -1)
         return TokenTree(self.token.gather(1, keep), parent, self.real.gather(1, keep), linear=self.linear)
 
+    def after(self, token: Tensor, real: Tensor) -> TokenTree:
+        """This tree with a chain of tokens [B, P] before its root. `real` is True up to some token of each row and
+        False after it, where the root then follows at once."""
+        if token.shape[1] == 0:
+            return self
+        before = TokenTree.chain(token, real)
+        p, count = token.shape[1], real.sum(1, keepdim=True)  # [B, 1]
+        parent = torch.where(self.parent >= 0, self.parent + p, -1)
+        parent[:, :1] = count - 1
+        return TokenTree(
+            torch.cat([token, self.token], 1),
+            torch.cat([before.parent, parent], 1),
+            torch.cat([real, self.real], 1),
+            linear=self.linear and self.rows == 1,
+        )
+
     def limit(self, depth: Tensor) -> TokenTree:
         """Turn the nodes deeper than `depth` [B] into padding: they could never be committed."""
         real = self.real & (self.depth <= depth[:, None])

@@ -39,7 +39,7 @@ def fill(
         slot = cache.length[:, None] + torch.arange(n, device=cache.length.device)  # [B, M]
         real = slot < context.length[:, None] - 1
         tree = TokenTree.chain(context.token.gather(1, slot.clamp(max=context.token.shape[1] - 1)), real)
-        feature = lm.read(tree, cache, taps=taps, logits=False).feature
+        feature = lm.read(tree, cache, taps=taps, last=0).feature
         if sink and feature is not None:
             sink(feature, slot, real)
         cache.keep(tree, real)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from toolkit.cache import fill
 from toolkit.drafting.shapes import Chain
-from toolkit.protocols import LM, Context, KVCache, Proposal, Reading, Shape
+from toolkit.protocols import LM, Context, KVCache, Proposal, Shape
 from toolkit.tree import TokenTree
 
 LAG = 16  # committed tokens that may be read in one pass with the pending one, logits and all
@@ -45,7 +45,7 @@ def catch_up(model: LM, cache: KVCache, context: Context) -> Tensor:
     step = torch.arange(n, device=behind.device)
     slot = (cache.length[:, None] + step).clamp(max=context.token.shape[1] - 1)
     tree = TokenTree.chain(context.token.gather(1, slot), step < behind[:, None])
-    logits = _logits(model.read(tree, cache))
+    logits = model.read(tree, cache).logits
     cache.keep(tree, step < behind[:, None] - 1)
     cache.trust(context, np.array(context.lengths) - 1)
     return logits[torch.arange(len(behind), device=behind.device), behind - 1, None]
@@ -79,7 +79,7 @@ def grow(model: LM, cache: KVCache, shape: Shape, context: Context, logits: Tens
         inner = read.size - front.shape[1] + slot.gather(1, chosen)
         read = read.grow(inner, token.gather(1, chosen), linear=chosen.shape[1] == 1)
         front = tree.size - slot.shape[1] + chosen
-        logits = _logits(model.read(read, cache, read.size - chosen.shape[1]))
+        logits = model.read(read, cache, read.size - chosen.shape[1]).logits
     draw = shape.draw if q else "certain"
     rows_of_q = torch.cat(q, 1) if q else None
     kept = shape.keep(score)
@@ -87,9 +87,3 @@ def grow(model: LM, cache: KVCache, shape: Shape, context: Context, logits: Tens
         return Proposal(tree, rows_of_q, draw, source if q else None, confidence)
     picked = source.gather(1, kept) if q else None
     return Proposal(tree.prune(kept), rows_of_q, draw, picked, confidence.gather(1, kept))
-
-
-def _logits(reading: Reading) -> Tensor:
-    if reading.logits is None:
-        raise ValueError("the draft model gave no logits")
-    return reading.logits

@@ -89,10 +89,8 @@ class Engine:
         proposal = _fit(drafter.propose(context), context.room, context.rows, type(drafter).__name__)
         check_draw(rule, proposal)
         clock.mark("draft")
-        reading = target.read(proposal.tree, session.cache, taps=taps)
+        reading = session.read(proposal.tree)
         clock.mark("target")
-        if reading.logits is None:
-            raise ValueError("the target gave no logits")
         verdict = rule(proposal, reading.logits, context.sampler)
         clock.mark("verify")
         rows = session.commit(proposal, reading, verdict, top)

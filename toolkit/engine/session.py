@@ -19,7 +19,9 @@ from toolkit.protocols import LM, Context, KVCache, Proposal, Reading, Tap, Verd
 from toolkit.sampling import BatchSampler
 from toolkit.sampling.stopping import Judge
 from toolkit.trace import RowRecord, Trace
-from toolkit.tree import path_first
+from toolkit.tree import TokenTree, path_first
+
+LEAVE = 256  # committed tokens at most that are read in one pass with the first tree, and so cost no pass of their own
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class Session:
     trace: Trace = field(default_factory=Trace)
     began: float = field(default_factory=time.perf_counter)
     behind: bool = True  # the target's cache may lack committed tokens
+    unread: tuple[Tensor, Tensor] | None = None  # committed tokens [B, P] and which are real, read with the next tree
 
     @classmethod
     def of(cls, lm: LM, prompts: Sequence[Sequence[int]], sampler: BatchSampler, judges: list[Judge]) -> Session:
@@ -85,22 +88,35 @@ class Session:
         return Context(self.token, length, self.host, tuple(self.lengths), room, self.sampler.at(length), self.feature)
 
     def read_up(self, lm: LM, taps: tuple[Tap, ...]) -> None:
-        """Make the target's cache and the features hold all committed tokens but the pending one: the prefill, and
-        whatever a change of target or of the features asked for makes necessary."""
+        """Make the target's cache hold the committed tokens but the pending one: the prefill, and whatever a change of
+        target or of the features asked for makes necessary. The last of them may be left to the next tree's pass."""
         if lm is not self.lm or (taps and taps != self.taps):
             self.lm, self.cache, self.behind = lm, lm.open(self.rows, self.token.shape[1]), True
         if taps != self.taps:
             self.taps, self.feature = taps, None
         if self.behind:
-            fill(lm, self.cache, self.context(), taps=taps, sink=self._file)
+            context = self.context()
+            leave = 0 if taps else LEAVE  # a drafter that wants features wants those of every token before its guess
+            fill(lm, self.cache, context, leave=leave, taps=taps, sink=self._file)
+            lacking = np.array(context.lengths) - 1 - self.cache.filled
+            slot = self.cache.length[:, None] + torch.arange(int(lacking.max()), device=self.token.device)  # [B, P]
+            inside = slot.clamp(max=self.token.shape[1] - 1)
+            self.unread = self.token.gather(1, inside), slot < context.length[:, None] - 1
             self.behind = False
+
+    def read(self, tree: TokenTree) -> Reading:
+        """The target's pass over a tree, and over what was left unread before it."""
+        whole = tree.after(*self.unread) if self.unread else tree
+        skipped = whole.size - tree.size
+        reading = self.lm.read(whole, self.cache, taps=self.taps, last=tree.size if skipped else None)
+        feature = None if reading.feature is None else reading.feature[:, skipped:]
+        return Reading(reading.logits, feature)
 
     def commit(self, proposal: Proposal, reading: Reading, verdict: Verdict, top: int) -> tuple[RowRecord | None, ...]:
         """Make the accepted path and the bonus part of the past, as far as each request goes. The one sync of a step.
 
         Raises ValueError, with nothing committed, when the tree is none or the target's logits are not numbers.
         """
-        assert reading.logits is not None
         tree = proposal.tree
         path = tree.path(verdict.tip)
         crossed = cross(proposal, reading.logits, verdict, top)
@@ -114,7 +130,11 @@ class Session:
                 reading.feature.gather(1, order[..., None].expand_as(reading.feature)), slot, path.gather(1, order)
             )
         self.behind = True  # until the host has followed
-        self.cache.keep(tree, path)
+        if self.unread:
+            self.cache.keep(tree.after(*self.unread), torch.cat([self.unread[1], path], 1))
+            self.unread = None
+        else:
+            self.cache.keep(tree, path)
 
         records: list[RowRecord | None] = []
         slot = torch.tensor(self.lengths)[:, None] + torch.arange(tree.size)  # [B, N] where new tokens go

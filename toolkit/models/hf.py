@@ -65,19 +65,23 @@ class HFModel:
 
     @torch.inference_mode()
     def read(
-        self, tree: TokenTree, cache: KVCache, start: int = 0, *, taps: Sequence[Tap] = (), logits: bool = True
+        self, tree: TokenTree, cache: KVCache, start: int = 0, *, taps: Sequence[Tap] = (), last: int | None = None
     ) -> Reading:
         """Read the nodes from `start` on; their keys go to the cache's provisional slots.
 
-        Returns logits [B, M, V] in the model's dtype, or None when not wanted, and the tapped features [B, M, F].
+        Returns logits [B, M, V] of all these nodes, or of the `last` ones alone, in the model's dtype, and the tapped
+        features [B, M, F]. Long prompts want few logits: each costs a row of the LM head.
         """
         layers = [_Layer(cache, i, start) for i in range(self.layers)]
         with our_attention(self._configs), Taps(self.model, self.decoder, taps) as tapped:
-            out = self._forward(tree, cache, start, layers, logits)
-        return Reading(out.logits if logits else None, tapped.features())
+            out = self._forward(tree, cache, start, layers, last)
+        skip = 0 if last is None else out.logits.shape[1] - last
+        return Reading(out.logits[:, skip:], tapped.features())
 
-    def _forward(self, tree: TokenTree, cache: KVCache, start: int, layers: list[Any], logits: bool) -> Any:
-        extra: dict[str, Any] = {} if logits or "logits_to_keep" not in self._takes else {"logits_to_keep": 1}
+    def _forward(self, tree: TokenTree, cache: KVCache, start: int, layers: list[Any], last: int | None) -> Any:
+        extra: dict[str, Any] = {}
+        if last is not None and "logits_to_keep" in self._takes:
+            extra["logits_to_keep"] = max(1, last)  # transformers takes 0 for all
         return self.model(
             input_ids=tree.token[:, start:],
             position_ids=positions(tree, cache)[:, start:].clamp(max=self.limit - 1),
@@ -179,7 +183,7 @@ def _look(lm: HFModel) -> dict[int, LayerSpec]:
     tree = TokenTree.chain(_scratch_tree(lm).token[:, :1])
     notes = [_Notes() for _ in range(lm.layers)]
     with our_attention(lm._configs):
-        lm._forward(tree, Store.empty(Slab(), {}, 1, 1, lm.device), 0, notes, logits=True)
+        lm._forward(tree, Store.empty(Slab(), {}, 1, 1, lm.device), 0, notes, last=None)
     return {i: note.spec for i, note in enumerate(notes) if note.spec}
 
 
@@ -191,7 +195,6 @@ def _compare(lm: HFModel) -> None:
     lm.read(prefix, cache)
     cache.keep(prefix, prefix.real)
     got = lm.read(tree, cache).logits
-    assert got is not None
     for path in ([0, 1, 3], [0, 2, 4]):
         ids = torch.cat([prefix.token, tree.token[:, path]], 1)
         want = lm.model(input_ids=ids, use_cache=False).logits[:, 2:]
