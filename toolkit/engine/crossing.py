@@ -7,6 +7,7 @@ Letters: B rows, N nodes, V vocabulary, K recorded next tokens.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -48,12 +49,16 @@ class Crossed:
 
     def emitted(self, b: int) -> list[int]:
         """What the verdict commits in row b: the kept path without the pending root, then the bonus."""
-        at, parent, token = self.tip[b], self.rows[b]["parent"], self.rows[b]["token"]
+        return [*(int(self.rows[b]["token"][i]) for i in self.path(b)), self.bonus[b]]
+
+    def path(self, b: int) -> list[int]:
+        """The nodes of row b's kept path without the pending root."""
+        at, parent = self.tip[b], self.rows[b]["parent"]
         path = []
         while at > 0:
-            path.append(int(token[at]))
+            path.append(at)
             at = int(parent[at])
-        return [*reversed(path), self.bonus[b]]
+        return path[::-1]
 
     def record(self, b: int, position: int, emitted: list[int], ended: str | None) -> RowRecord:
         v = self.rows[b]
@@ -89,8 +94,11 @@ class Crossed:
         )
 
 
-def cross(proposal: Proposal, logits: Tensor, verdict: Verdict, top: int) -> Crossed:
-    """Bring a step to the host. `top` > 0 also records the target's `top` likeliest next tokens after each node."""
+def cross(
+    proposal: Proposal, logits: Tensor, verdict: Verdict, top: int, extra: Mapping[str, Tensor] | None = None
+) -> Crossed:
+    """Bring a step to the host. `top` > 0 also records the target's `top` likeliest next tokens after each node; `extra`
+    columns [B, any] travel along under their own names."""
     tree = proposal.tree
     columns: dict[str, Tensor] = {"token": tree.token, "parent": tree.parent, "real": tree.real}
     if verdict.tests:
@@ -100,6 +108,7 @@ def cross(proposal: Proposal, logits: Tensor, verdict: Verdict, top: int) -> Cro
         columns["confidence"] = proposal.confidence
     if top:
         columns |= _top(tree.token, tree.parent, logits, top)
+    columns |= extra or {}
     unsound = (~logits.amax(-1).isfinite() & tree.real).any(1)
     last = torch.stack([verdict.tip, verdict.bonus, unsound], 1)
     packed = torch.cat([*(c.double() for c in columns.values()), last.double()], 1).tolist()

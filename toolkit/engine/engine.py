@@ -12,7 +12,8 @@ import torch
 from toolkit.drafting import Nothing
 from toolkit.engine.session import Session
 from toolkit.protocols import LM, Drafter, Proposal, Rule, Tap
-from toolkit.sampling import BatchSampler, Sampling, Stopping
+from toolkit.sampling import Sampling, Stopping, check
+from toolkit.sampling.processors import refuse_stateful
 from toolkit.sampling.stopping import Judge
 from toolkit.sampling.text import Decode
 from toolkit.trace import StepRecord
@@ -47,11 +48,14 @@ class Engine:
         *,
         sampling: Sampling | Sequence[Sampling] | None = None,
         stopping: Stopping | Sequence[Stopping] | None = None,
+        n: int = 1,
     ) -> Session:
         """Check the requests and make a session of them. Nothing is read yet: the first step does the prefill.
 
         prompts: token ids, one sequence a row; rows may differ in length. sampling and stopping: one for all rows or
-        one a row. Raises ValueError for empty prompts, ids outside the vocabulary and prompts that fill the context.
+        one a prompt. n: samples of each prompt, side by side; the i-th is what a request of its own with
+        `sampling.sample(i)` gives. Raises ValueError for empty prompts, ids outside the vocabulary, prompts that fill the
+        context, and sampling parameters that contradict the vocabulary or the stopping.
         """
         limit, vocab = self.target.limit, self.target.vocab
         if not prompts:
@@ -69,10 +73,20 @@ class Engine:
                 raise ValueError(f"prompt {b} holds token {bad}, outside the target's vocabulary 0..{vocab - 1}")
         samplings = _one_a_row(sampling or self.sampling, len(prompts), "sampling")
         stoppings = _one_a_row(stopping or self.stopping, len(prompts), "stopping")
+        if n < 1:
+            raise ValueError(f"n is the number of samples of each prompt, at least 1; got {n}")
+        for s, stop in zip(samplings, stoppings, strict=True):
+            check.request(s, stop, vocab)
+        samplings = [s.sample(i) for s in samplings for i in range(n)]
+        stoppings = [s for s in stoppings for _ in range(n)]
+        prompts = [p for p in prompts for _ in range(n)]
         judges = [Judge(s, limit - len(p), self.decode) for s, p in zip(stoppings, prompts, strict=True)]
         _same_vocabulary(self.drafter, self.target)
         with torch.inference_mode():
-            session = Session.of(self.target, prompts, BatchSampler.of(samplings), judges)
+            session = Session.of(self.target, prompts, samplings, judges)
+            for prompt, s in zip(prompts, samplings, strict=True):
+                for processor in s.processors:
+                    refuse_stateful(processor, prompt, vocab, session.token.device)
         session.trace.about.update(engine=repr(self), sampling=repr(samplings[0]), stopping=repr(stoppings[0]))
         return session
 

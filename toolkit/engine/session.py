@@ -16,7 +16,7 @@ from torch import Tensor
 from toolkit.cache import fill
 from toolkit.engine.crossing import cross
 from toolkit.protocols import LM, Context, KVCache, Proposal, Reading, Tap, Verdict
-from toolkit.sampling import BatchSampler
+from toolkit.sampling import BatchSampler, Sampling, TokenLogprob, logprobs
 from toolkit.sampling.stopping import Judge
 from toolkit.trace import RowRecord, Trace
 from toolkit.tree import TokenTree, path_first
@@ -41,10 +41,13 @@ class Session:
     trace: Trace = field(default_factory=Trace)
     began: float = field(default_factory=time.perf_counter)
     behind: bool = True  # the target's cache may lack committed tokens
+    scores: list[list[TokenLogprob]] = field(default_factory=list)  # of the new tokens of rows that asked for them
     unread: tuple[Tensor, Tensor] | None = None  # committed tokens [B, P] and which are real, read with the next tree
 
     @classmethod
-    def of(cls, lm: LM, prompts: Sequence[Sequence[int]], sampler: BatchSampler, judges: list[Judge]) -> Session:
+    def of(
+        cls, lm: LM, prompts: Sequence[Sequence[int]], samplings: Sequence[Sampling], judges: list[Judge]
+    ) -> Session:
         """A session in which only the prompts are committed and nothing has been read."""
         lengths = [len(p) for p in prompts]
         slots = max(n + j.room for n, j in zip(lengths, judges, strict=True)) + 64
@@ -53,8 +56,11 @@ class Session:
             row[: len(prompt)] = prompt
         cache = lm.open(len(prompts), slots)
         token = torch.from_numpy(host.copy()).to(cache.length.device)
+        ends = [j.stopping.tokens for j in judges]
+        sampler = BatchSampler.of(samplings, token.device, prompts=lengths.copy(), ends=ends)
         kept = tuple(map(tuple, prompts))
-        return cls(lm, cache, sampler, judges, kept, token, host, lengths, trace=Trace(kept))
+        scores: list[list[TokenLogprob]] = [[] for _ in prompts]
+        return cls(lm, cache, sampler, judges, kept, token, host, lengths, trace=Trace(kept), scores=scores)
 
     @property
     def rows(self) -> int:
@@ -73,6 +79,13 @@ class Session:
         ]
 
     @property
+    def logprobs(self) -> list[list[TokenLogprob] | None]:
+        """One entry for each new token of a row whose `Sampling.logprobs` asks for them, None for other rows."""
+        return [
+            list(s) if r.logprobs is not None else None for s, r in zip(self.scores, self.sampler.rows, strict=True)
+        ]
+
+    @property
     def texts(self) -> list[str]:
         """The new text of each row, never ending in half a character; '' without a decoder."""
         return [j.text for j in self.judges]
@@ -85,7 +98,9 @@ class Session:
     def context(self) -> Context:
         length = torch.tensor(self.lengths, device=self.token.device)
         room = tuple(max(0, j.room - 1) for j in self.judges)  # the bonus takes one
-        return Context(self.token, length, self.host, tuple(self.lengths), room, self.sampler.at(length), self.feature)
+        return Context(
+            self.token, length, self.host, tuple(self.lengths), room, self.sampler.at(length, self.token), self.feature
+        )
 
     def read_up(self, lm: LM, taps: tuple[Tap, ...]) -> None:
         """Make the target's cache hold the committed tokens but the pending one: the prefill, and whatever a change of
@@ -119,7 +134,12 @@ class Session:
         """
         tree = proposal.tree
         path = tree.path(verdict.tip)
-        crossed = cross(proposal, reading.logits, verdict, top)
+        scored = any(r.logprobs is not None for r in self.sampler.rows)
+        sampler = (
+            self.sampler.at(torch.tensor(self.lengths, device=path.device), self.token) if scored else self.sampler
+        )
+        extra = logprobs.columns(sampler, reading.logits, tree, verdict.tip, verdict.bonus)
+        crossed = cross(proposal, reading.logits, verdict, top, extra)
         for b, judge in enumerate(self.judges):
             if not judge.reason:
                 crossed.check(b, self.lengths[b] - 1, int(self.host[b, self.lengths[b] - 1]))
@@ -145,6 +165,7 @@ class Session:
                 continue
             tokens, start = crossed.emitted(b), self.lengths[b]
             tokens = tokens[: judge.take(tokens)]
+            self.scores[b] += logprobs.entries(self.sampler.rows[b], crossed.rows[b], crossed.path(b), tokens)
             self.host[b, start : start + len(tokens)] = tokens
             fresh[b, : len(tokens)] = torch.tensor(tokens)
             self.lengths[b] += len(tokens)
@@ -164,6 +185,7 @@ class Session:
             if undone:
                 self.lengths[b] -= undone
                 judge.rewind(judge.count - undone)
+                del self.scores[b][judge.count :]
         self.behind = True
         self.trace.rewind(keep)
         return steps

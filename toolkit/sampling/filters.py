@@ -29,3 +29,15 @@ def min_p(logits: Tensor, p: Tensor) -> Tensor:
     """Keep the tokens that are at least p times as likely as the most likely one."""
     probs = logits.softmax(-1)
     return logits.masked_fill(probs < p.to(probs.dtype) * probs.amax(-1, keepdim=True), -torch.inf)
+
+
+def typical_p(logits: Tensor, p: Tensor) -> Tensor:
+    """Keep the tokens whose surprise is nearest to the entropy until their mass reaches p, at least one, and ties with the
+    last kept one; p = 1 keeps all. Meister et al. 2023, section 4."""
+    logp = logits.log_softmax(-1)
+    entropy = torch.special.entr(logp.exp()).sum(-1, keepdim=True)
+    strange = (-logp - entropy).abs()  # inf for dropped tokens
+    ranked, order = strange.sort(-1)
+    mass = logp.gather(-1, order).exp().cumsum(-1)
+    last = (mass < p.to(mass.dtype)).sum(-1, keepdim=True).clamp(max=mass.shape[-1] - 1)
+    return logits.masked_fill((strange > ranked.gather(-1, last)) & (p < 1), -torch.inf)

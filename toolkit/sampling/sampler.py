@@ -15,12 +15,14 @@ from torch.nn.functional import one_hot
 from toolkit.draws import DRAFT, EMIT, Draws
 from toolkit.sampling import filters
 from toolkit.sampling.params import Sampling
+from toolkit.sampling.paths import Paths
+from toolkit.sampling.stages import Stage, stages_of
 from toolkit.tree import TokenTree
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSampler:
-    """Answers the `Sampler` socket. Made once for a batch by `of`, bound to a step's lengths by `at`."""
+    """Answers the `Sampler` socket. Made once for a batch by `of`, bound to a step's text by `at`."""
 
     rows: tuple[Sampling, ...]
     draws: Draws
@@ -29,9 +31,22 @@ class BatchSampler:
     top_k: Tensor  # [B, 1, 1]
     top_p: Tensor  # [B, 1, 1]
     min_p: Tensor  # [B, 1, 1]
+    typical_p: Tensor  # [B, 1, 1]
+    stages: tuple[Stage, ...] = ()  # before temperature; none that no row uses
+    prompt: Tensor | None = None  # [B] tokens of the prompts
+    token: Tensor | None = None  # [B, S] committed tokens, then junk
 
     @classmethod
-    def of(cls, rows: Sequence[Sampling], device: torch.device | str = "cpu") -> BatchSampler:
+    def of(
+        cls,
+        rows: Sequence[Sampling],
+        device: torch.device | str = "cpu",
+        *,
+        prompts: Sequence[int] | None = None,
+        ends: Sequence[Sequence[int]] | None = None,
+    ) -> BatchSampler:
+        """`prompts` are the lengths of the prompts and `ends` the stop tokens, one entry a row; none are 0 and ()."""
+
         def column(values: list[float] | list[int], dtype: torch.dtype) -> Tensor:
             return torch.tensor(values, dtype=dtype, device=device).view(-1, 1, 1)
 
@@ -43,11 +58,15 @@ class BatchSampler:
             column([r.top_k for r in rows], torch.long),
             column([r.top_p for r in rows], torch.float64),
             column([r.min_p for r in rows], torch.float64),
+            column([r.typical_p for r in rows], torch.float64),
+            stages_of(rows, ends or [()] * len(rows), device),
+            torch.tensor(list(prompts or [0] * len(rows)), device=device),
         )
 
-    def at(self, length: Tensor) -> BatchSampler:
-        """The same sampler for rows of which `length` [B] tokens are committed."""
-        return replace(self, length=length)
+    def at(self, length: Tensor, token: Tensor | None = None) -> BatchSampler:
+        """The same sampler for rows of which `length` [B] tokens are committed, those of `token` [B, S]. Only stages that
+        look at the text need it."""
+        return replace(self, length=length, token=token)
 
     @property
     def greedy(self) -> bool:
@@ -55,7 +74,7 @@ class BatchSampler:
 
     def probs(self, logits: Tensor, tree: TokenTree, start: int = 0) -> Tensor:
         """[B, M, V], in float32, or float64 when the logits are. Row at temperature 0: all on the first arg-max."""
-        logits = logits if logits.dtype == torch.float64 else logits.float()
+        logits = self.processed(logits if logits.dtype == torch.float64 else logits.float(), tree, start)
         if self.greedy:
             return self._certain(logits)
         warm = self.heat > 0
@@ -66,12 +85,29 @@ class BatchSampler:
             out = filters.top_p(out, self.top_p)
         if any(r.min_p > 0 for r in self.rows):
             out = filters.min_p(out, self.min_p)
+        if any(r.typical_p < 1 for r in self.rows):
+            out = filters.typical_p(out, self.typical_p)
         if all(r.heat > 0 for r in self.rows):
             return out.softmax(-1)
         return out.softmax(-1).where(warm, self._certain(logits))
 
     def best(self, logits: Tensor, tree: TokenTree) -> Tensor:
-        return logits.argmax(-1)
+        return self.processed(logits, tree).argmax(-1)
+
+    def processed(self, logits: Tensor, tree: TokenTree, start: int = 0) -> Tensor:
+        """[B, M, V] logits before temperature: biases, penalties and constraints of each node's own path are in. Without
+        any they come back as they are; half precision is widened first."""
+        if not self.stages:
+            return logits
+        if self.token is None or self.prompt is None:
+            raise ValueError(
+                "penalties and constraints need the committed text: bind the sampler by `at(length, token)`"
+            )
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        paths = Paths(self.token, self.length, self.prompt, tree, start)
+        for stage in self.stages:
+            logits = stage(logits, paths)
+        return logits
 
     def _certain(self, logits: Tensor) -> Tensor:
         return one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
