@@ -33,15 +33,18 @@ def grouped_attention(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """query [B, H, M, D], key and value [B, K, S, D], additive mask [B, 1, M, S] to [B, M, H, D]."""
+    """query [B, H, M, D], key and value [B, K, S, D], additive mask [B, 1, M, S] to [B, M, H, D].
+
+    A mask of no slots, [B, 1, M, 0], says that every query sees every key.
+    """
     rows, heads, m, size = query.shape
     groups = heads // key.shape[1]
     if attention_mask is None:
         raise ValueError(f"the attention function {NAME!r} needs a 4-D mask: read through HFModel")
     q = query.reshape(rows, key.shape[1], groups * m, size)  # [B, K, G * M, D]
-    mask = attention_mask if groups == 1 or m == 1 else attention_mask.repeat(1, 1, groups, 1)
-    if m == 1:
-        mask = mask.expand(-1, -1, groups, -1)
+    mask: Tensor | None = None
+    if attention_mask.shape[-1]:
+        mask = attention_mask.expand(-1, -1, groups, -1) if m == 1 else attention_mask.repeat(1, 1, groups, 1)
     if softcap is None and s_aux is None:
         out = scaled_dot_product_attention(q, key, value, attn_mask=mask, scale=scaling)
     else:
@@ -50,12 +53,13 @@ def grouped_attention(
 
 
 def _explicit(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scaling: float, softcap: float | None, sinks: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float, softcap: float | None, sinks: Tensor | None
 ) -> Tensor:
     scores = q @ k.transpose(2, 3) * scaling  # [B, K, G * M, S]
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
-    scores = scores + mask
+    if mask is not None:
+        scores = scores + mask
     if sinks is None:
         return scores.softmax(-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype) @ v
     groups = sinks.numel() // k.shape[1]

@@ -93,13 +93,21 @@ class HFModel:
 
     def _masks(self, tree: TokenTree, cache: KVCache, start: int) -> Tensor | dict[str, Tensor]:
         """One mask a kind of layer: a single 4-D mask on a model with a sliding window would drop the window."""
-        full = visible(tree, cache, start)
         window = getattr(self.config, "sliding_window", None)
+        if self._sees_all(tree, cache, window):
+            empty = torch.empty(tree.rows, 1, 1, 0, dtype=self.dtype, device=tree.token.device)
+            return dict.fromkeys(self.kinds, empty) if len(self.kinds) > 1 else empty
+        full = visible(tree, cache, start)
         sliding = full & near(tree, cache, start, window) if window else full
         masks = {k: additive(sliding if k == "sliding_attention" else full, self.dtype) for k in self.kinds}
         if getattr(self.config, "layer_types", None) is None:  # one unnamed kind, and the window is for all layers
             return additive(sliding, self.dtype)
         return masks if len(masks) > 1 else masks[self.kinds[0]]
+
+    def _sees_all(self, tree: TokenTree, cache: KVCache, window: int | None) -> bool:
+        """Is this plain decoding of rows of one length: then a mask would only cost time, twice that of attention."""
+        level = bool((cache.filled == cache.used).all())
+        return bool(self._configs) and tree.size == 1 and level and (not window or cache.used < window)
 
 
 class _Layer(CacheLayerMixin):
