@@ -80,7 +80,10 @@ class Engine:
         samplings = [s.sample(i) for s in samplings for i in range(n)]
         stoppings = [s for s in stoppings for _ in range(n)]
         prompts = [p for p in prompts for _ in range(n)]
-        judges = [Judge(s, limit - len(p), self.decode) for s, p in zip(stoppings, prompts, strict=True)]
+        judges = [
+            Judge(stop, limit - len(p), self.decode, s.grammar)
+            for stop, p, s in zip(stoppings, prompts, samplings, strict=True)
+        ]
         _same_vocabulary(self.drafter, self.target)
         with torch.inference_mode():
             session = Session.of(self.target, prompts, samplings, judges)

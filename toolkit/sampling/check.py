@@ -80,6 +80,10 @@ def request(sampling: Sampling, stopping: Stopping, vocab: int) -> None:
         raise ValueError(f"sampling names token {max(ids)}, outside the target's vocabulary 0..{vocab - 1}")
     if (sampling.logprobs or 0) > vocab:
         raise ValueError(f"logprobs asks for {sampling.logprobs} alternatives, and the vocabulary has {vocab} tokens")
+    if sampling.grammar and (sampling.min_new_tokens or stopping.strings):
+        raise ValueError(
+            "the end of a grammar ends a request, and min_new_tokens or stop strings would end it elsewhere: drop either"
+        )
     if sampling.min_new_tokens > stopping.max_new_tokens:
         raise ValueError(
             f"min_new_tokens is {sampling.min_new_tokens} and max_new_tokens {stopping.max_new_tokens}: "

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from toolkit.draws import mix
 from toolkit.sampling import check
+
+if TYPE_CHECKING:
+    from toolkit.sampling.grammar import Grammar
 
 Processor = Callable[[Tensor, Tensor], Tensor]
 """(input_ids [k, L], scores [k, V]) to scores [k, V]: the calling convention of Hugging Face's LogitsProcessor."""
@@ -21,7 +24,7 @@ class Sampling:
     """Sampling parameters of one request.
 
     Applied in the order of the fields of Hugging Face's `generate`: logit_bias, repetition_penalty, presence_penalty
-    and frequency_penalty, bad_words, min_new_tokens, allowed, forced, processors; then, above temperature 0,
+    and frequency_penalty, bad_words, min_new_tokens, allowed, grammar, forced, processors; then, above temperature 0,
     temperature, top_k, top_p, min_p, typical_p. At temperature 0 the likeliest token of the processed logits is taken.
     Every token sees the text before it on its own path of the tree, and nothing of its siblings.
 
@@ -43,6 +46,7 @@ class Sampling:
     min_new_tokens  no stop token of the request before this many new tokens.
     allowed      the only ids that may come out; None allows all.
     forced       index of a new token (0 is the first) to the id that must stand there.
+    grammar      what the new text must obey, made by `toolkit.sampling.grammar.Grammars`.
     processors   functions like Hugging Face's LogitsProcessors. They must depend on their arguments alone: guesses are
                  scored that are later refused, and several nodes come in one call.
     logprobs     record each new token's log-probability and this many likeliest alternatives; None records nothing.
@@ -66,6 +70,7 @@ class Sampling:
     allowed: Sequence[int] | None = field(default=None, hash=False)
     forced: Mapping[int, int] = field(default_factory=dict, hash=False)
     processors: Sequence[Processor] = field(default=(), hash=False)
+    grammar: Grammar | None = None
     logprobs: int | None = None
     logprobs_of: Literal["raw", "processed"] = "raw"
 

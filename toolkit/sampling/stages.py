@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from toolkit.sampling.constraints import Allowed, Bias, Forced, NoEndYet
+from toolkit.sampling.grammar import Grammatical
 from toolkit.sampling.params import Sampling
 from toolkit.sampling.paths import Paths
 from toolkit.sampling.penalties import Presence, Repetition
@@ -45,6 +46,8 @@ def stages_of(rows: Sequence[Sampling], ends: Sequence[Sequence[int]], device: t
     if any(r.allowed is not None for r in rows):
         asked = torch.tensor([[r.allowed is not None] for r in rows], device=device)
         made.append(Allowed(mask([r.allowed or () for r in rows]), asked))
+    if any(r.grammar for r in rows):
+        made.append(Grammatical(tuple(r.grammar.walk() if r.grammar else None for r in rows)))
     if any(r.forced for r in rows):
         last = 1 + max(max(r.forced, default=0) for r in rows)
         made.append(Forced(torch.tensor([[r.forced.get(i, -1) for i in range(last)] for r in rows], device=device)))

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from toolkit.sampling.grammar import Grammar, Walk
 from toolkit.sampling.text import Decode, TextStream
 
-Reason = Literal["stop_token", "stop_string", "length", "context"]
+Reason = Literal["stop_token", "stop_string", "grammar", "length", "context"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +42,20 @@ class Judge:
     stopping: Stopping
     limit: int
     decode: Decode | None = field(default=None, repr=False)
+    grammar: Grammar | None = field(default=None, repr=False)
     reason: Reason | None = None
     count: int = 0
     _cut: int | None = None  # length of the text before the stop string
     _stream: TextStream | None = None
+    _walk: Walk | None = None
+    _text: list[int] = field(default_factory=list)  # new tokens, kept for a grammar alone
     _unread: list[int] = field(default_factory=list)  # committed, not yet decoded: nobody has asked for their text
 
     def __post_init__(self) -> None:
         if self.stopping.strings and self.decode is None:
             raise ValueError(f"stop strings {self.stopping.strings} need a tokenizer: give the engine `decode`")
         self._stream = TextStream(self.decode) if self.decode else None
+        self._walk = self.grammar.walk() if self.grammar else None
 
     @property
     def room(self) -> int:
@@ -87,6 +92,10 @@ class Judge:
             if piece and found:
                 self._cut = min(found)
                 return "stop_string"
+        if self._walk:
+            self._text.append(token)
+            if self._walk.go(self._text) and self._walk.ended:
+                return "grammar"
         if self.count >= self.stopping.max_new_tokens:
             return "length"
         return "context" if self.count >= self.limit else None
@@ -96,4 +105,5 @@ class Judge:
         if self._stream:
             self._stream.push(self._unread)
             self._stream.rewind(count)
+        del self._text[count:]
         self.count, self.reason, self._cut, self._unread = count, None, None, []
