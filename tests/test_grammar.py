@@ -12,6 +12,9 @@ from tiny import Knows, RandomTrees, lm, tokenizer
 
 from toolkit.drafting import Chain, DraftModel, Dynamic, NGram, Nothing
 from toolkit.engine import Engine
+from toolkit.models import zoo
+from toolkit.models.early_exit import first_layers
+from toolkit.models.hf import HFModel
 from toolkit.sampling import Sampling, Stopping
 from toolkit.sampling.grammar import Grammars
 
@@ -129,3 +132,19 @@ def test_what_cannot_be_is_one_sentence(grammars, tok, monkeypatch):
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(ImportError, match="pip install llguidance"):
         Grammars(tok)
+
+
+@pytest.mark.slow
+def test_the_default_model_fills_in_a_schema():
+    pytest.importorskip("llguidance")
+    model = zoo.load("smollm2", dtype="float32")
+    grammar = Grammars(model.tokenizer).json(SCHEMA)
+    prompt = zoo.chat(model.tokenizer, 'Answer in JSON with the keys "a" (your age) and "b" ("on" or "off").')
+    target, stopping = HFModel(model.model), Stopping(60, model.stop_tokens)
+    made = []
+    for drafter in (Nothing(), NGram(), DraftModel(first_layers(target, 10), Dynamic(3, 3, 8))):
+        session = Engine(target, drafter, stopping=stopping, sampling=Sampling(grammar=grammar)).generate([prompt])
+        made.append(session.outputs[0])
+    assert made[0] == made[1] == made[2]
+    value = json.loads(model.tokenizer.decode(made[0], skip_special_tokens=True))
+    assert set(value) == {"a", "b"} and 0 <= value["a"] <= 99 and value["b"] in ("on", "off")
