@@ -34,6 +34,8 @@ class Greedy:
 def greedy(proposal: Proposal, best: Tensor) -> Verdict:
     """The verdict when the target's choice at every node is `best` [B, N]."""
     tree = proposal.tree
+    if tree.size == 1:  # plain decoding: nothing was guessed, nothing is tested
+        return Verdict(torch.zeros_like(best[:, 0]), best[:, 0])
     right = (tree.token == best.gather(1, tree.parent.clamp(min=0))) & tree.real
     right[:, 0] = True
     alive = ~(tree.ancestors & ~right[:, None]).any(-1)  # [B, N] the whole path is right
