@@ -3,6 +3,8 @@
 from toolkit.drafting.model import DraftModel as DraftModel
 from toolkit.drafting.ngram import NGram as NGram
 from toolkit.drafting.nothing import Nothing as Nothing
+from toolkit.drafting.planned import from_ranks as from_ranks
+from toolkit.drafting.planned import optimal as optimal
 from toolkit.drafting.shapes import Chain as Chain
 from toolkit.drafting.shapes import Dynamic as Dynamic
 from toolkit.drafting.shapes import Fixed as Fixed
