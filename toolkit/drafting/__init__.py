@@ -8,3 +8,4 @@ from toolkit.drafting.planned import optimal as optimal
 from toolkit.drafting.shapes import Chain as Chain
 from toolkit.drafting.shapes import Dynamic as Dynamic
 from toolkit.drafting.shapes import Fixed as Fixed
+from toolkit.drafting.suffix import Suffix as Suffix

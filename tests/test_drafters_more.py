@@ -1,0 +1,42 @@
+"""Suffix decoding: what it counts, and that it changes no token."""
+
+from __future__ import annotations
+
+import pytest
+from test_cache import context
+from tiny import PROMPTS, greedy, lm
+
+from toolkit.drafting import Nothing, Suffix
+from toolkit.engine import Engine
+from toolkit.sampling import Stopping
+
+
+def guesses(text: list[int], room: int = 9, **options: int) -> list[tuple[int, ...]]:
+    return Suffix(**options).guesses(context([text]).row(0), room)
+
+
+def test_the_more_frequent_continuation_comes_first():
+    text = [1, 5, 1, 7, 1, 7, 1]
+    assert guesses(text, room=1, longest=1) == [(7,), (5,)]
+
+
+def test_longer_endings_get_larger_trees_and_room_is_respected():
+    text = [1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3]
+    assert guesses(text, longest=1) == [(4,), (4, 5)]
+    assert max(map(len, guesses(text))) == 6
+    assert max(map(len, guesses(text, room=2))) == 2
+    assert guesses(text, room=0) == [] and guesses([1]) == [] and guesses([1, 2, 3]) == []
+
+
+def test_nonsense_is_refused():
+    with pytest.raises(ValueError, match="budget"):
+        Suffix(budget=0)
+
+
+def test_suffix_changes_no_token_also_when_swapped_in_and_out():
+    engine = Engine(lm(), Suffix())
+    lengths = (20, 7, 1, 13)
+    session = engine.start(PROMPTS, stopping=[Stopping(n) for n in lengths])
+    for step, _ in enumerate(engine.run(session)):
+        engine.drafter = Nothing() if step % 3 == 0 else Suffix(longest=4)
+    assert session.outputs == [g[:n] for g, n in zip(greedy(), lengths, strict=True)]
