@@ -91,6 +91,7 @@ def test_what_only_the_model_can_tell(folder, capsys):
         assert says in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drafter", ["none", "ngram", "early-exit"])
 def test_plain_prints_the_generated_text_alone(folder, drafter):
     done = call(
@@ -113,6 +114,7 @@ def test_plain_prints_the_generated_text_alone(folder, drafter):
     assert done.stdout == want + "\n"
 
 
+@pytest.mark.slow
 def test_standard_input_seeds_and_the_figures(folder):
     options = ("--target", str(folder), "--temperature", "1", "--max-new-tokens", "16")
     runs = [call("generate", "-", *options, "--seed", seed, input="hello\n") for seed in ("3", "3", "4")]
@@ -121,6 +123,7 @@ def test_standard_input_seeds_and_the_figures(folder):
     assert "\x1b" not in runs[0].stdout + runs[0].stderr, "no control codes into a pipe"
 
 
+@pytest.mark.slow
 def test_compare_measures_in_one_run_and_writes_json(folder, tmp_path):
     file = tmp_path / "figures.json"
     done = call(
@@ -140,6 +143,7 @@ def test_compare_measures_in_one_run_and_writes_json(folder, tmp_path):
     assert report["header"]["dtype"] == "torch.float64" and report["header"]["torch"]
 
 
+@pytest.mark.slow
 def test_interrupting_keeps_what_was_written(folder):
     command = [
         sys.executable,
@@ -161,6 +165,7 @@ def test_interrupting_keeps_what_was_written(folder):
     assert process.returncode == 130 and first and b"Traceback" not in err, err
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(folder):
     command = [
         sys.executable,
