@@ -6,11 +6,11 @@ import json
 import platform
 import subprocess
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import transformers
 from rich.console import Console
 from rich.table import Table
 
@@ -142,7 +142,7 @@ def header(job: Job) -> dict[str, Any]:
     return {
         "toolkit": __version__,
         "torch": torch.__version__,
-        "transformers": transformers.__version__,
+        "transformers": version("transformers"),
         "python": platform.python_version(),
         "machine": torch.cuda.get_device_name() if cuda else f"{platform.machine()}, {platform.processor()}",
         "threads": torch.get_num_threads(),
