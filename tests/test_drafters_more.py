@@ -9,6 +9,7 @@ from tiny import PROMPTS, greedy, lm
 from toolkit.drafting import Nothing, Suffix
 from toolkit.engine import Engine
 from toolkit.sampling import Stopping
+from toolkit.trace import metrics
 
 
 def guesses(text: list[int], room: int = 9, **options: int) -> list[tuple[int, ...]]:
@@ -40,3 +41,5 @@ def test_suffix_changes_no_token_also_when_swapped_in_and_out():
     for step, _ in enumerate(engine.run(session)):
         engine.drafter = Nothing() if step % 3 == 0 else Suffix(longest=4)
     assert session.outputs == [g[:n] for g, n in zip(greedy(), lengths, strict=True)]
+    rows = list(metrics.row_steps(session.trace.steps))
+    assert any(len(r.path) > 1 for r in rows) and any(2 in r.outcome for r in rows), "this run tested nothing"

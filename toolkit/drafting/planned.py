@@ -30,7 +30,8 @@ def optimal(
     """The best tree of at most `nodes` nodes, the root counted, for one rank-acceptance vector at every depth.
 
     cost: time of a step with n nodes, drafting included; the size with the most tokens per time is taken. Without it
-    all `nodes` are used. One guess is always made: whether that beats none is for the caller to ask. Errors as in `from_ranks`, and ValueError for a cost that is not positive.
+    all `nodes` are used. One guess is always made: whether that beats none is for the caller to ask. Errors as in
+    `from_ranks`, and ValueError for a cost that is not positive.
     """
     ranked = _best([acceptance] * (nodes if depth is None else depth), nodes)
     if cost is None:

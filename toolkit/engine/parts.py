@@ -48,3 +48,12 @@ def drafter_named(
             raise ValueError("draft-model needs the name or folder of a smaller model with the target's vocabulary")
         return DraftModel(draft, shape or Chain())
     raise ValueError(f"unknown drafter {name!r}: use one of {', '.join(DRAFTERS)}")
+
+
+def menu(target: HFModel) -> dict[str, Drafter]:
+    """The drafters that any target can have without further models, by what a menu calls them."""
+    found = {"none": drafter_named("none", target), "ngram": drafter_named("ngram", target)}
+    if target.layers > 1:
+        found["early exit, chain"] = drafter_named("early-exit", target)
+        found["early exit, tree"] = drafter_named("early-exit", target, shape=shape_named("dynamic"))
+    return found

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from html import escape
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from IPython.display import HTML, display
 
 from toolkit.engine import Engine, Live, Session
-from toolkit.engine.parts import drafter_named, shape_named
+from toolkit.engine.parts import menu
 from toolkit.models import zoo
 from toolkit.models.hf import HFModel
 from toolkit.protocols import Drafter
 from toolkit.sampling import Sampling, Stopping
 from toolkit.terminal.progress import download_bar
-from toolkit.trace import StepRecord, Trace, metrics
+from toolkit.trace import StepRecord, Trace
 from toolkit.widgets.charts import Charts
 from toolkit.widgets.controls import Controls
+from toolkit.widgets.page import error_line, static_page, status_line
 from toolkit.widgets.painter import Painter
 from toolkit.widgets.ribbon import Ribbon
-from toolkit.widgets.static import ribbon_html
 from toolkit.widgets.tree import TreeView
 
 CHARTS_EVERY = 0.5  # seconds; a plotly figure is far dearer to send than a tree
@@ -58,18 +58,18 @@ class Lab:
         dtype: str = "bfloat16",
         delay: float = 0.0,
     ) -> None:
-        stopping = Stopping(max_new_tokens)
+        stopping = Stopping(max_new_tokens)  # refused before a model is loaded, if it is wrong
         with download_bar(str(target)) as progress:
             loaded = target if isinstance(target, zoo.Loaded) else zoo.load(target, dtype=dtype, progress=progress)
         self.loaded = loaded
         lm = HFModel(loaded.model)
-        self.drafters = dict(drafters) if drafters is not None else _menu(lm)
+        self.drafters = dict(drafters) if drafters is not None else menu(lm)
         first = drafter if not isinstance(drafter, str) else self._named(drafter)
         self.engine = Engine(
             lm,
             first,
             sampling=sampling or Sampling(),
-            stopping=Stopping(max_new_tokens, loaded.stop_tokens, stopping.strings),
+            stopping=replace(stopping, tokens=loaded.stop_tokens),
             decode=loaded.decode,
             top=5,
         )
@@ -139,7 +139,8 @@ class Lab:
     @property
     def step_shown(self) -> int:
         """The step on the screen, -1 before the first. Assign to look at another; None follows the newest."""
-        return min(len(self.trace.steps) - 1 if self._wanted is None else self._wanted, len(self.trace.steps) - 1)
+        newest = len(self.trace.steps) - 1
+        return newest if self._wanted is None else min(self._wanted, newest)
 
     @step_shown.setter
     def step_shown(self, step: int | None) -> None:
@@ -239,7 +240,7 @@ class Lab:
         try:
             act()
         except Exception as error:
-            self.controls.status.value = _red(error)
+            self.controls.status.value = error_line(error)
 
     def _choose(self, change: dict[str, Any]) -> None:
         if change["new"] in self.drafters:
@@ -262,7 +263,7 @@ class Lab:
 
     def _paint(self) -> None:
         steps, c = list(self.trace.steps), self.controls
-        shown = min(len(steps) - 1 if self._wanted is None else self._wanted, len(steps) - 1)
+        shown = min(self.step_shown, len(steps) - 1)  # the run may have gone on in between
         record = steps[shown].rows[self.row] if steps else None
         self.tree.show(record, shown)
         self.ribbon.update(steps)
@@ -301,41 +302,14 @@ class Lab:
 
     def _status(self, steps: Sequence[StepRecord]) -> str:
         if self.live.error:
-            return _red(self.live.error)
-        parts = [f"<b>{self.live.state}</b>"]
-        if steps:
-            tokens = sum(len(r.emitted) for r in metrics.row_steps(steps))
-            seconds = sum(s.total_ms for s in steps) / 1e3
-            ends = [r for r in self.session.reasons if r]
-            parts += [
-                f"{tokens} tokens in {len(steps)} steps",
-                f"acceptance length {metrics.acceptance_length(steps):.2f} (with bonus)",
-                f"{tokens / seconds:.1f} tokens/s",
-                *([f"ended by {', '.join(dict.fromkeys(ends))}"] if ends else []),
-            ]
-        return f'<span class="specdec-status">{" · ".join(parts)}</span>'
+            return error_line(self.live.error)
+        return status_line(self.live.state, steps, self.session.reasons)
 
     def _html(self) -> str:
-        steps = list(self.trace.steps)
-        shown = self.tree.scene.get("summary", "no step yet")
-        text = ribbon_html([(self.prompts[self.row] + "\n\n", "prompt", -1), *self.ribbon.pieces])
-        return (
-            f'<div style="font-family:sans-serif;font-size:12px"><p>{self._status(steps)}</p>'
-            f"<p>{escape(shown)}</p>{self.tree.svg}{text}</div>"
-        )
+        summary = self.tree.scene.get("summary", "no step yet")
+        pieces = [(self.ribbon.prompt, "prompt", -1), *self.ribbon.pieces]
+        return static_page(self._status(list(self.trace.steps)), summary, self.tree.svg, pieces)
 
     def _fallback(self) -> str:
         """The picture for saved notebooks, hidden wherever our widgets are alive."""
         return f'<div class="specdec-static" id="{self._static}">{self._html()}</div>'
-
-
-def _menu(lm: HFModel) -> dict[str, Drafter]:
-    menu = {"none": drafter_named("none", lm), "ngram": drafter_named("ngram", lm)}
-    if lm.layers > 1:
-        menu["early exit, chain"] = drafter_named("early-exit", lm)
-        menu["early exit, tree"] = drafter_named("early-exit", lm, shape=shape_named("dynamic"))
-    return menu
-
-
-def _red(error: BaseException) -> str:
-    return f'<span class="specdec-error" style="color:#d55e00">{escape(str(error) or type(error).__name__)}</span>'
