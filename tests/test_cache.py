@@ -70,7 +70,7 @@ def test_keep_settles_the_path_in_order_on_every_layer(data):
             kept[b] += token[b][path[b]].tolist()
         if data.draw(st.booleans()):
             texts = [[*k, 7] for k in kept]
-            store.trust(context(texts), np.array([len(k) for k in kept]))
+            store.trust(context(texts).host, np.array([len(k) for k in kept]))
         for b in range(3):
             assert holds(store, b) == [kept[b]] * 3
         assert store.used >= int(store.length.max())
@@ -89,7 +89,7 @@ def test_agree_trusts_the_common_prefix_only():
     tree = TokenTree.chain(torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]]))
     write(store, tree.token)
     store.keep(tree, tree.real)
-    store.trust(context([[1, 2, 3, 4, 9], [5, 6, 7, 8, 9]]), np.array([4, 4]))
+    store.trust(context([[1, 2, 3, 4, 9], [5, 6, 7, 8, 9]]).host, np.array([4, 4]))
     store.agree(context([[1, 2, 3, 4, 9, 9], [5, 6, 7, 8, 9]]))
     assert store.filled.tolist() == [4, 4]
     store.agree(context([[1, 2, 30, 4, 9], [5, 6]]))

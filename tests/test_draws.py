@@ -1,6 +1,9 @@
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
+from toolkit.argmax import argmax
 from toolkit.draws import ACCEPT, DRAFT, EMIT, Draws
 
 N = 40_000
@@ -68,3 +71,12 @@ def test_zeros_are_never_picked():
     probs = torch.zeros(1, N, 5)
     probs[..., 3] = 1e-30
     assert (Draws(torch.tensor([0])).pick(probs, EMIT, positions()) == 3).all()
+
+
+@given(st.integers(1, 2600), st.integers(0, 2**32 - 1), st.booleans())
+def test_argmax_in_blocks_is_the_first_largest(vocab: int, seed: int, broken: bool) -> None:
+    source = torch.Generator().manual_seed(seed)
+    x = torch.randint(0, 4, (2, 3, vocab), generator=source).double()  # many ties
+    if broken:
+        x[torch.rand(x.shape, generator=source) < 2 / vocab] = torch.nan
+    assert torch.equal(argmax(x), x.argmax(-1))

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from toolkit.argmax import argmax
+
 DRAFT, ACCEPT, EMIT = 0, 1, 2  # streams
 
 _GAMMA = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64
@@ -64,4 +66,4 @@ class Draws:
 
     def pick(self, probs: Tensor, stream: int, position: Tensor, lane: Tensor | int = 0) -> Tensor:
         """[B, ...] tokens, one from each row of probs [B, ..., V]; rows need not be normalised, zeros are never drawn."""
-        return (probs / self.race(probs.shape[-1], stream, position, lane)).argmax(-1)
+        return argmax(probs / self.race(probs.shape[-1], stream, position, lane))

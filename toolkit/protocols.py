@@ -136,8 +136,8 @@ class KVCache(Protocol):
         """Settle the nodes where path [B, N] is True and forget the other provisional ones."""
         ...
 
-    def trust(self, context: Context, filled: np.ndarray) -> None:
-        """The host vouches that the first `filled` [B] committed tokens of each row are settled now."""
+    def trust(self, host: np.ndarray, filled: np.ndarray) -> None:
+        """The host vouches that the first `filled` [B] tokens of each row of `host` [B, S] are settled now."""
         ...
 
     def agree(self, context: Context) -> None:

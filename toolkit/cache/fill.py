@@ -43,4 +43,4 @@ def fill(
         if sink and feature is not None:
             sink(feature, slot, real)
         cache.keep(tree, real)
-        cache.trust(context, np.minimum(goal, cache.filled + n))
+        cache.trust(context.host, np.minimum(goal, cache.filled + n))

@@ -133,9 +133,9 @@ class Store:
         self.length = self.length + path.sum(1)
         self.used, self.level = self.used + tree.size, None
 
-    def trust(self, context: Context, filled: np.ndarray) -> None:
-        """The host vouches that the first `filled` [B] committed tokens of each row are settled now."""
-        self.known, self.filled = context.host[:, : int(filled.max())].copy(), filled
+    def trust(self, host: np.ndarray, filled: np.ndarray) -> None:
+        """The host vouches that the first `filled` [B] tokens of each row of `host` [B, S] are settled now."""
+        self.known, self.filled = host[:, : int(filled.max())].copy(), filled
         self.length = torch.from_numpy(filled).to(self.length.device)
         self.used = int(filled.max())
         self.level = self.used if self.used == int(filled.min()) else None
@@ -145,4 +145,4 @@ class Store:
         left out. From this one rule follow swapping drafters, rewinding, resuming and reuse of a common beginning."""
         n = min(self.known.shape[1], context.host.shape[1])
         same = (self.known[:, :n] == context.host[:, :n]).cumprod(1).sum(1)
-        self.trust(context, np.minimum(np.minimum(self.filled, same), np.array(context.lengths) - 1))
+        self.trust(context.host, np.minimum(np.minimum(self.filled, same), np.array(context.lengths) - 1))

@@ -47,7 +47,7 @@ def catch_up(model: LM, cache: KVCache, context: Context) -> Tensor:
     tree = TokenTree.chain(context.token.gather(1, slot), step < behind[:, None])
     logits = model.read(tree, cache).logits
     cache.keep(tree, step < behind[:, None] - 1)
-    cache.trust(context, np.array(context.lengths) - 1)
+    cache.trust(context.host, np.array(context.lengths) - 1)
     return logits[torch.arange(len(behind), device=behind.device), behind - 1, None]
 
 

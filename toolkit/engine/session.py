@@ -157,8 +157,8 @@ class Session:
             self.cache.keep(tree, path)
 
         records: list[RowRecord | None] = []
-        slot = torch.tensor(self.lengths)[:, None] + torch.arange(tree.size)  # [B, N] where new tokens go
-        fresh = torch.zeros_like(slot)
+        slot = np.array(self.lengths)[:, None] + np.arange(tree.size)  # [B, N] where new tokens go
+        fresh = np.zeros_like(slot)
         for b, judge in enumerate(self.judges):
             if judge.reason:
                 records.append(None)
@@ -167,12 +167,13 @@ class Session:
             tokens = tokens[: judge.take(tokens)]
             self.scores[b] += logprobs.entries(self.sampler.rows[b], crossed.rows[b], crossed.path(b), tokens)
             self.host[b, start : start + len(tokens)] = tokens
-            fresh[b, : len(tokens)] = torch.tensor(tokens)
+            fresh[b, : len(tokens)] = tokens
             self.lengths[b] += len(tokens)
             records.append(crossed.record(b, start - 1, tokens, judge.reason))
-        at = slot.clamp(max=self.token.shape[1] - 1)  # past a row's end stands junk, so the rest may be written too
-        self.token.scatter_(1, at.to(self.token.device), fresh.to(self.token.device))
-        self.cache.trust(self.context(), np.array(self.lengths) - 1)
+        at = slot.clip(max=self.token.shape[1] - 1)  # past a row's end stands junk, so the rest may be written too
+        where, what = (torch.from_numpy(x).to(self.token.device) for x in (at, fresh))
+        self.token.scatter_(1, where, what)
+        self.cache.trust(self.host, np.array(self.lengths) - 1)
         self.behind = False
         return tuple(records)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from toolkit.argmax import argmax
 from toolkit.draws import DRAFT, EMIT, Draws
 from toolkit.sampling import filters
 from toolkit.sampling.params import Sampling
@@ -92,7 +93,7 @@ class BatchSampler:
         return out.softmax(-1).where(warm, self._certain(logits))
 
     def best(self, logits: Tensor, tree: TokenTree) -> Tensor:
-        return self.processed(logits, tree).argmax(-1)
+        return argmax(self.processed(logits, tree))
 
     def processed(self, logits: Tensor, tree: TokenTree, start: int = 0) -> Tensor:
         """[B, M, V] logits before temperature: biases, penalties and constraints of each node's own path are in. Without
@@ -110,14 +111,14 @@ class BatchSampler:
         return logits
 
     def _certain(self, logits: Tensor) -> Tensor:
-        return one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
+        return one_hot(argmax(logits), logits.shape[-1]).to(logits.dtype)
 
     def coin(self, prob: Tensor, depth: Tensor, lane: Tensor | int = 0) -> tuple[Tensor, Tensor]:
         return self.draws.coin(prob, self.length - 1 + depth, lane)
 
     def emit(self, probs: Tensor, depth: Tensor) -> Tensor:
         if self.greedy:  # all on one token: nothing to draw
-            return probs.argmax(-1)
+            return argmax(probs)
         return self.draws.pick(probs, EMIT, self.length - 1 + depth)
 
     def guess(self, probs: Tensor, depth: int, lanes: int = 1) -> Tensor:
@@ -127,7 +128,7 @@ class BatchSampler:
         the accepted ones (block, traversal) learns something about their noise, and it must not come back.
         """
         if self.greedy:
-            return probs.argmax(-1, keepdim=True).expand(-1, -1, lanes)
+            return argmax(probs)[..., None].expand(-1, -1, lanes)
         nodes = probs.shape[1]
         lane = (depth << 32) + torch.arange(nodes * lanes, device=probs.device).view(nodes, lanes)  # [M, lanes]
         position = (self.length - 1 + depth).view(-1, 1, 1).expand(-1, nodes, lanes)
@@ -136,6 +137,6 @@ class BatchSampler:
     def guess_coupled(self, probs: Tensor, depth: int) -> Tensor:
         """Shares `emit`'s stream on purpose: `Coupled` alone may verify it."""
         if self.greedy:
-            return probs.argmax(-1)
+            return argmax(probs)
         position = (self.length - 1 + depth)[:, None].expand(-1, probs.shape[1])
         return self.draws.pick(probs, EMIT, position)
