@@ -20,7 +20,7 @@ def test_arms_take_turns_in_rotated_order_and_the_warm_up_is_left_out():
     log: list[str] = []
     result = interleave(arms(log), repeats=3, warmup=1)
     assert "".join(log) == "abc" + "bca" + "cab" + "abc"
-    assert len(result.rounds) == 3 and result.arms == ["b", "c", "a"] and result.baseline == "a"
+    assert len(result.rounds) == 3 and result.arms == ["a", "b", "c"] and result.baseline == "a"
     assert all(s.tokens == (1, 2, 3) and s.seconds > 0 for s in result.samples("b"))
 
 
@@ -28,7 +28,9 @@ def test_ratios_are_taken_within_a_round():
     def sample(seconds: float) -> Sample:
         return Sample((1,) * 10, seconds)
 
-    result = Comparison("a", [{"a": sample(1), "b": sample(0.5)}, {"b": sample(4), "a": sample(16)}, {"a": sample(2)}])
+    result = Comparison(
+        ("a", "b"), [{"a": sample(1), "b": sample(0.5)}, {"b": sample(4), "a": sample(16)}, {"a": sample(2)}]
+    )
     assert result.ratios("b") == [2, 4] and result.ratio("b") == 3 and result.ratio("a") == 1
     assert result.rate("a") == 5
     assert math.isnan(result.ratio("c")) and math.isnan(result.rate("c"))

@@ -31,9 +31,9 @@ Arm = Callable[[], tuple[list[int], list[StepRecord]]]
 
 @dataclass(slots=True)
 class Comparison:
-    """Rounds of samples by arm, the warm-up left out. The first arm is the baseline."""
+    """Rounds of samples by arm, the warm-up left out."""
 
-    baseline: str
+    order: tuple[str, ...]  # of the arms; the first is the baseline
     rounds: list[dict[str, Sample]] = field(default_factory=list)
     interrupted: bool = False
 
@@ -55,8 +55,13 @@ class Comparison:
         return median(found) if found else float("nan")
 
     @property
+    def baseline(self) -> str:
+        return self.order[0]
+
+    @property
     def arms(self) -> list[str]:
-        return list(dict.fromkeys(name for r in self.rounds for name in r))
+        """Those that ran, the baseline first."""
+        return [name for name in self.order if self.samples(name)]
 
 
 def interleave(
@@ -70,7 +75,7 @@ def interleave(
         raise ValueError("there is nothing to compare: give at least one arm")
     if repeats < 1 or warmup < 0:
         raise ValueError(f"repeats must be at least 1 and warmup at least 0; got {repeats} and {warmup}")
-    result = Comparison(next(iter(arms)))
+    result = Comparison(tuple(arms))
     try:
         for n in range(warmup + repeats):
             if n >= warmup:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -35,7 +36,10 @@ def compare(job: Job, *, repeats: int, file: str | None) -> int:
     if not result.rounds or PLAIN not in result.rounds[-1]:
         result.rounds = result.rounds[:-1]
     parted = divergences(job, result)
-    Console().print(table(job, result, parted))
+    out = Console()
+    out.print(table(job, result))
+    for arm in parted:
+        out.print(f"{arm}: {verdict(arm, parted)}", highlight=False)
     if file:
         Path(file).write_text(json.dumps(report(job, result, parted), indent=1))
     exact = job.target.dtype in (torch.float32, torch.float64) and job.sampling.heat == 0
@@ -89,22 +93,27 @@ def verdict(arm: str, parted: dict[str, Divergence | None]) -> str:
         return ""
     d = parted[arm]
     if d is None:
-        return "identical"
+        return f"the same tokens as {PLAIN}"
     if d.gap is None:
-        return f"one ends at {d.at}"
-    return f"differs at {d.at}, logit gap {d.gap:+.3f}{' (near-tie)' if d.near_tie else ''}"
+        return f"one of it and {PLAIN} ends at token {d.at}"
+    return f"parts from {PLAIN} at token {d.at}, logit gap {d.gap:+.3f}{' (near-tie)' if d.near_tie else ''}"
 
 
-def table(job: Job, result: Comparison, parted: dict[str, Divergence | None]) -> Table:
+def table(job: Job, result: Comparison) -> Table:
     """One line an arm."""
     kind = str(job.target.dtype).removeprefix("torch.")
     out = Table(
         title=f"{job.loaded.name}, {kind}, {torch.get_num_threads()} threads, medians of {len(result.rounds)} "
         f"interleaved rounds{' (interrupted)' if result.interrupted else ''}",
-        caption="AL: acceptance length, tokens per target pass with the bonus. Close other programs while measuring.",
+        box=SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
+        caption="AL: acceptance length, tokens per target pass with the bonus. Phases in ms a step. Close other programs "
+        "while measuring.",
     )
-    for name in ("", "tokens/s", "x HF", "(lowest..highest)", "AL", "draft", "target", "verify", "commit ms", "output"):
-        out.add_column(name, justify="left" if name in ("", "output") else "right")
+    out.add_column(no_wrap=True)
+    for name in ("tok/s", "x HF", "range", "AL", "draft", "target", "verify", "commit"):
+        out.add_column(name, justify="right")
     for arm in result.arms:
         ratios, steps = result.ratios(arm), [s for r in result.samples(arm) for s in r.steps]
         ms = metrics.phase_ms(steps)
@@ -116,7 +125,6 @@ def table(job: Job, result: Comparison, parted: dict[str, Divergence | None]) ->
             f"{min(ratios):.2f}..{max(ratios):.2f}",
             f"{metrics.acceptance_length(steps):.2f}" if steps else "",
             *(shown(p) for p in ("draft", "target", "verify", "commit")),
-            verdict(arm, parted),
         )
     return out
 
