@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Literal
 
+from toolkit.engine.cores import give_back_cores
 from toolkit.engine.engine import Engine
 from toolkit.engine.session import Session
 
@@ -76,6 +77,7 @@ class Live:
         self._listeners.append(listener)
 
     def _ask(self, *, tickets: int, rewinds: int = 0) -> Live:
+        give_back_cores()  # the loop's thread computes now
         with self._change:
             self._tickets, self._rewinds = tickets, self._rewinds + rewinds
             if (tickets or rewinds) and self._thread is None:

@@ -18,11 +18,15 @@ TITLES = ("Tokens per step", "Acceptance by depth", "Milliseconds by phase")
 def figure(widget: bool = True) -> Any:
     """The empty figure: a FigureWidget, or a plain Figure for pages without a kernel."""
     base = make_subplots(rows=1, cols=3, subplot_titles=TITLES, horizontal_spacing=0.07)
+    # Lines, not bars, where there is one value a step: a browser draws a path where bars are hundreds of shapes.
+    line = {"shape": "hvh", "width": 1}
     base.add_trace(
-        go.Bar(
+        go.Scatter(
             name="tokens",
             showlegend=False,
-            marker_color="#0072b2",
+            mode="lines",
+            fill="tozeroy",
+            line={**line, "color": "#0072b2"},
             hovertemplate="step %{x}: %{y} tokens<extra></extra>",
         ),
         1,
@@ -32,10 +36,17 @@ def figure(widget: bool = True) -> Any:
     base.add_trace(go.Bar(name="accepted", showlegend=False, marker_color="#009e73", hovertemplate=hover), 1, 2)
     for name, colour in PHASES.items():
         base.add_trace(
-            go.Bar(name=name, marker_color=colour, hovertemplate=f"{name}: %{{y:.1f}} ms<extra></extra>"), 1, 3
+            go.Scatter(
+                name=name,
+                mode="lines",
+                stackgroup="ms",
+                line={**line, "color": colour},
+                hovertemplate=f"{name}: %{{y:.1f}} ms<extra></extra>",
+            ),
+            1,
+            3,
         )
     base.update_layout(
-        barmode="stack",
         height=250,
         margin={"l": 36, "r": 10, "t": 28, "b": 44},
         legend={"orientation": "h", "x": 1, "xanchor": "right", "y": -0.12, "yanchor": "top"},

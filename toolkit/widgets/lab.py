@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from IPython import get_ipython
 from IPython.display import HTML, display
 
-from toolkit.engine import Engine, Live, Session
+from toolkit.engine import Engine, Live, Session, give_back_cores
 from toolkit.engine.parts import menu
 from toolkit.models import zoo
 from toolkit.models.hf import HFModel
@@ -25,7 +27,8 @@ from toolkit.widgets.painter import Painter
 from toolkit.widgets.ribbon import Ribbon
 from toolkit.widgets.tree import TreeView
 
-CHARTS_EVERY = 0.5  # seconds; a plotly figure is far dearer to send than a tree
+CHARTS_EVERY = 1.0  # seconds; a plotly figure is far dearer to draw than a tree
+CONTROLS_EVERY = 0.4  # and a slider and a line of text, in a notebook page, cost more than a token
 
 
 class Lab:
@@ -80,7 +83,7 @@ class Lab:
         self.controls.chat.value = chat and loaded.tokenizer.chat_template is not None
         self.controls.delay.value = delay
         self._painter = Painter(self._paint)
-        self._charted = (0.0, -1)
+        self._drawn: dict[float, float] = {}  # when the parts that are drawn seldom were drawn last
         self._wanted: int | None = None  # the step asked for, None to follow the newest
         self._moving = False  # the scrubber is being moved by us
         self._static = f"specdec-{uuid.uuid4().hex[:8]}"
@@ -88,6 +91,8 @@ class Lab:
         self.widget = self.controls.box(self.tree, self.ribbon, self.charts.widget)
         self._wire()
         self._fresh()
+        if shell := get_ipython():  # what a cell has computed must not slow the run that a button starts
+            shell.events.register("post_run_cell", self._after_cell)
 
     # ---- running -------------------------------------------------------------------------------------------------
 
@@ -124,6 +129,8 @@ class Lab:
         self.live.stop()
         self._painter.close()
         self.widget.close()
+        if (shell := get_ipython()) and self._after_cell in shell.events.callbacks["post_run_cell"]:
+            shell.events.unregister("post_run_cell", self._after_cell)
 
     @property
     def trace(self) -> Trace:
@@ -235,6 +242,9 @@ class Lab:
         c.row.observe(self._other_row, "value")
         self.ribbon.observe(lambda change: self._guard(lambda: self._look(change["new"])), "clicked")
 
+    def _after_cell(self, *_: Any) -> None:
+        give_back_cores()
+
     def _guard(self, act: Any) -> None:
         """A callback's error belongs on the screen, not into a log nobody reads."""
         try:
@@ -267,25 +277,30 @@ class Lab:
         record = steps[shown].rows[self.row] if steps else None
         self.tree.show(record, shown)
         self.ribbon.update(steps)
-        self.ribbon.shown = shown
-        self._moving = True
-        try:
-            c.scrubber.max = max(0, len(steps) - 1)
-            c.scrubber.value = max(0, shown)
-        finally:
-            self._moving = False
+        self.ribbon.shown = -1 if self._wanted is None else shown
         self._sync_menu()
-        c.status.value = self._status(steps)
-        self._chart(steps)
-        if self._handle and self.live.state != "running":
+        resting = self.live.state != "running"
+        if self._due(CONTROLS_EVERY, resting):
+            self._moving = True
+            try:
+                with c.scrubber.hold_sync():
+                    c.scrubber.max = max(0, len(steps) - 1)
+                    c.scrubber.value = max(0, shown)
+            finally:
+                self._moving = False
+            c.status.value = self._status(steps)
+        if self._due(CHARTS_EVERY, resting):
+            self.charts.update(steps, self.row)
+        if self._handle and resting:
             self._handle.update(HTML(self._fallback()))
 
-    def _chart(self, steps: list[StepRecord]) -> None:
-        seen = steps[-1].at if steps else 0.0
-        resting = self.live.state != "running"
-        if resting or seen - self._charted[0] >= CHARTS_EVERY or len(steps) < self._charted[1]:
-            self._charted = (seen, len(steps))
-            self.charts.update(steps, self.row)
+    def _due(self, every: float, always: bool) -> bool:
+        """Is the part that is drawn once in `every` seconds to be drawn now."""
+        now = time.monotonic()
+        due = always or now - self._drawn.get(every, 0.0) >= every
+        if due:
+            self._drawn[every] = now
+        return due
 
     def _sync_menu(self) -> None:
         """Show a drafter that was assigned from code."""

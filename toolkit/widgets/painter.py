@@ -7,13 +7,16 @@ import threading
 import time
 from collections.abc import Callable
 
+LONGEST = 1.0  # seconds between two pictures, however dear they are
+
 
 class Painter:
-    """Calls `paint()` in a thread of its own soon after `poke()`, at most every `every` seconds, and once more after the
-    last poke. An error in `paint` is printed once a kind and never reaches the run."""
+    """Calls `paint()` in a thread of its own soon after `poke()`, and once more after the last poke. Between two pictures
+    pass at least `every` seconds, and as many more as keep drawing below a `share` of one core: the run needs the same
+    interpreter. An error in `paint` is printed once a kind and never reaches the run."""
 
-    def __init__(self, paint: Callable[[], None], every: float = 0.1) -> None:
-        self.paint, self.every = paint, every
+    def __init__(self, paint: Callable[[], None], every: float = 0.2, share: float = 0.02) -> None:
+        self.paint, self.every, self.share = paint, every, share
         self._poked = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
@@ -47,7 +50,7 @@ class Painter:
         while not self._closed:
             self._poked.wait()
             self._poked.clear()
-            began = time.perf_counter()
+            began, worked = time.perf_counter(), time.thread_time()
             try:
                 if not self._closed:
                     self.paint()
@@ -59,4 +62,5 @@ class Painter:
                 self._idle.set()
                 if self._poked.is_set():  # poked in between: it is not idle after all
                     self._idle.clear()
-            time.sleep(max(0.0, self.every - (time.perf_counter() - began)))
+            rest = max(self.every, (time.thread_time() - worked) / self.share)
+            time.sleep(max(0.0, min(rest, LONGEST) - (time.perf_counter() - began)))

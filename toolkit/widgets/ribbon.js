@@ -25,8 +25,16 @@ export default () => {
     root.setAttribute("aria-label", "generated text");
     el.append(root);
 
+    let atEnd = true, frame = 0;  // known without asking the page for its layout at every token
+    root.addEventListener("scroll", () => { atEnd = root.scrollHeight - root.scrollTop - root.clientHeight < 40; });
+
+    function settle() {
+      frame = 0;
+      mark();
+      if (atEnd) root.scrollTop = root.scrollHeight;
+    }
+
     function add(fresh) {
-      const atEnd = root.scrollHeight - root.scrollTop - root.clientHeight < 40;
       for (const [text, origin, step] of fresh) {
         const span = document.createElement("span");
         span.className = "piece " + origin;
@@ -35,11 +43,13 @@ export default () => {
         span.textContent = text;
         root.append(span);
       }
-      if (atEnd) root.scrollTop = root.scrollHeight;
-      mark();
+      later();
     }
 
+    function later() { frame ||= requestAnimationFrame(settle); }
+
     function reset() {
+      atEnd = true;
       const span = document.createElement("span");
       span.className = "prompt";
       span.textContent = model.get("prompt");
@@ -48,7 +58,7 @@ export default () => {
     }
 
     function mark() {
-      const shown = String(model.get("shown"));
+      const asked = model.get("shown"), shown = String(asked >= 0 ? asked : pieces.at(-1)?.[2] ?? -1);
       root.querySelectorAll(".shown").forEach((s) => s.dataset.step !== shown && s.classList.remove("shown"));
       root.querySelectorAll(`[data-step="${shown}"]`).forEach((s) => s.classList.add("shown"));
     }
@@ -62,9 +72,9 @@ export default () => {
     });
     const view = { add, reset };
     views.add(view);
-    model.on("change:shown", mark);
+    model.on("change:shown", later);
     reset();
-    return () => { views.delete(view); model.off("change:shown", mark); };
+    return () => { views.delete(view); model.off("change:shown", later); cancelAnimationFrame(frame); };
   }
 
   return { initialize, render };

@@ -23,7 +23,7 @@ class Ribbon(anywidget.AnyWidget):
 
     pieces   grows in place, which announces nothing: only what is new travels, as a message. A page that opens late or
              is loaded again reads the whole list with the widget's state and needs nobody's answer.
-    shown    the step whose tokens are marked
+    shown    the step whose tokens are marked, -1 for the newest
     clicked  the step of the token last clicked, -1 before
     """
 

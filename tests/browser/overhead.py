@@ -1,0 +1,91 @@
+"""What watching costs: time per step with the Lab's pictures being drawn, against the same run with drawing held.
+
+    cd tests && python -m browser.overhead [--pairs 30] [--block 12] [--threads 0] [--no-page]
+
+One run of plain decoding on the real model; drawing is on and off in turns, a block of steps each, so that a slow minute of
+the machine meets both. A real Chromium shows the page all the while and draws in software on the same cores; with
+`--no-page` the kernel sends everything and nobody looks, as if the browser were on another machine. `--threads` leaves
+cores to the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import tempfile
+from pathlib import Path
+from statistics import mean, median
+
+from jupyter_client.manager import start_new_kernel
+
+from browser.lab import Tab, chromium, jupyterlab, write
+
+CELL = """import json, pathlib, torch
+from toolkit.models import zoo
+from toolkit.widgets import Lab
+if {threads}: torch.set_num_threads({threads})
+lab = Lab("smollm2", prompt="Tell a long story about the sea.", max_new_tokens={tokens}, drafter="none")
+lab.engine.stopping = lab.engine.stopping.__class__({tokens})
+lab._fresh()
+lab"""
+MEASURE = """paint, count = lab._painter.paint, 0
+def turn(records):
+    global count
+    count += len(records)
+    lab._painter.paint = paint if count // {block} % 2 else (lambda: None)
+lab.trace.watch(turn, every=0)
+lab.run()
+lab.wait()
+pathlib.Path({out!r}).write_text(json.dumps([s.at for s in lab.trace.steps]))
+print("MEASURED")"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--block", type=int, default=12)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--no-page", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "at.json"
+        values = {**vars(options), "tokens": 2 * options.block * (options.pairs + 1) + 1, "out": str(out)}
+        cells = [CELL.format(**values), MEASURE.format(**values)]
+        (_in_kernel if options.no_page else _in_page)(Path(folder), cells)
+        at = json.loads(out.read_text())
+    step = [b - a for a, b in itertools.pairwise(at)]
+    blocks = [step[i : i + options.block] for i in range(0, len(step) - options.block + 1, options.block)]
+    # The first pair warms up. A block's mean keeps what drawing costs in few of its steps.
+    pairs = list(zip(blocks[2::2], blocks[3::2], strict=False))
+    ratios = sorted(mean(off) / mean(on) for off, on in pairs)
+    rest, drawn = (median(mean(p[i]) for p in pairs) for i in (0, 1))
+    print(f"ms per step, drawing held {1e3 * rest:.2f}, drawing {1e3 * drawn:.2f}")
+    print(
+        f"speed drawing / held, {len(ratios)} pairs: median {median(ratios):.3f}, "
+        f"middle half {ratios[len(ratios) // 4]:.3f} to {ratios[-len(ratios) // 4]:.3f}"
+    )
+
+
+def _in_page(folder: Path, cells: list[str]) -> None:
+    write(folder, "overhead.ipynb", cells)
+    with chromium() as browser, jupyterlab(folder) as server:
+        tab = Tab.open(browser, server, "overhead.ipynb")
+        tab.run_all()
+        tab.page.wait_for_selector(".jp-OutputArea-output:has-text('MEASURED')", timeout=1_800_000)
+
+
+def _in_kernel(folder: Path, cells: list[str]) -> None:
+    manager, client = start_new_kernel(cwd=str(folder))
+    try:
+        client.iopub_channel.stop()
+        for cell in cells:
+            answer = client.execute(cell, reply=True, timeout=1800)
+            assert answer["content"]["status"] == "ok", answer["content"]
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+if __name__ == "__main__":
+    main()
