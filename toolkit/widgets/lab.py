@@ -283,9 +283,9 @@ class Lab:
         if self._due(CONTROLS_EVERY, resting):
             self._moving = True
             try:
-                with c.scrubber.hold_sync():
-                    c.scrubber.max = max(0, len(steps) - 1)
-                    c.scrubber.value = max(0, shown)
+                # Not in one message: the page's slider would answer a new range with its old value, as if moved by hand.
+                c.scrubber.max = max(0, len(steps) - 1)
+                c.scrubber.value = max(0, shown)
             finally:
                 self._moving = False
             c.status.value = self._status(steps)
