@@ -65,6 +65,8 @@ def test_help_answers_without_torch():
         (["x", "--drafter", "draft-model"], "needs --draft"),
         (["x", "--json", "f"], "--json.*--compare"),
         (["x", "--repeats", "0", "--compare"], "--repeats must be at least 1"),
+        (["x", "--repetition-penalty", "0"], "repetition_penalty.*0"),
+        (["x", "--compare", "--presence-penalty", "0.5"], "generate knows no presence_penalty: leave that out"),
         (["x", "--stop", ""], "stop string must not be empty"),
         (["x", "--target", "./not/there"], "no model './not/there'"),
     ],
@@ -128,7 +130,7 @@ def test_compare_measures_in_one_run_and_writes_json(folder, tmp_path):
     file = tmp_path / "figures.json"
     done = call(
         *("generate", "abcabcabc", "--target", str(folder), "--dtype", "float64", "--compare", "--repeats", "2"),
-        *("--max-new-tokens", "12", "--drafter", "early-exit", "--json", str(file)),
+        *("--max-new-tokens", "12", "--drafter", "early-exit", "--json", str(file), "--repetition-penalty", "1.4"),
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(file.read_text())

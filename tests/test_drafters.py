@@ -4,11 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 from test_cache import context
-from tiny import lm, noisy_lm, tiny
+from tiny import PROMPTS, greedy, lm, noisy_lm, tiny
 
 from toolkit.drafting import Chain, DraftModel, Dynamic, Fixed, NGram, Nothing
+from toolkit.engine import Engine
 from toolkit.protocols import Context
-from toolkit.sampling import BatchSampler, Sampling
+from toolkit.sampling import BatchSampler, Sampling, Stopping
+from toolkit.trace import metrics
 
 TEXTS = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [2, 7, 1], [8]]
 
@@ -123,3 +125,17 @@ def test_a_draft_cache_trusts_nothing_it_did_not_read():
         new = DraftModel(noisy_lm(), Dynamic(3, 3, 8)).propose(context(texts)).tree
         assert torch.equal(used.token, new.token) and torch.equal(used.parent, new.parent)
     assert drafter.propose(context(TEXTS[:2])).tree.rows == 2
+
+
+@pytest.mark.parametrize("shape", [Chain(3), Dynamic(3, 3, 8), Fixed()], ids=lambda s: type(s).__name__)
+def test_guesses_follow_the_requests_penalties_and_constraints(shape):
+    """A drafter that is the target is right under every sampling parameter, or it guesses for another request."""
+    favourite = greedy()[0][0]
+    sampling = Sampling(repetition_penalty=1.7, logit_bias={favourite: -50.0}, allowed=range(40))
+    engine = Engine(lm(0), DraftModel(lm(0), shape), sampling=sampling, stopping=Stopping(20))
+    session = engine.generate(PROMPTS)
+    assert session.outputs == Engine(lm(0), sampling=sampling, stopping=Stopping(20)).generate(PROMPTS).outputs
+    assert all(favourite not in out and max(out) < 40 for out in session.outputs)
+    rows = [r for r in metrics.row_steps(session.trace.steps) if not r.ended]
+    deepest = [max(r.depth) for r in rows]
+    assert all(len(r.path) - 1 == deep for r, deep in zip(rows, deepest, strict=True)) and max(deepest) >= 2

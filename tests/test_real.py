@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolkit.drafting import Chain, DraftModel, Dynamic, Fixed, NGram, Nothing
+from toolkit.drafting import Chain, DraftModel, Dynamic, Fixed, NGram, Nothing, Suffix
 from toolkit.engine import Engine
 from toolkit.models import zoo
 from toolkit.models.baseline import diverge, hf_generate
@@ -12,6 +12,7 @@ from toolkit.models.early_exit import first_layers
 from toolkit.models.hf import HFModel
 from toolkit.sampling import Sampling, Stopping
 from toolkit.trace import metrics
+from toolkit.verification import Coupled
 
 pytestmark = pytest.mark.slow
 NEW = 64
@@ -104,3 +105,34 @@ def test_sampled_text_is_a_matter_of_the_seed_and_not_of_the_batch(model, target
         pass
     alone = [engine.generate([p], sampling=s).outputs[0] for p, s in zip(three, seeds, strict=True)]
     assert session.outputs == alone and alone[0] != alone[1]
+
+
+@pytest.fixture(scope="module")
+def plain_samples(model, target, prompts) -> list[list[int]]:
+    engine = Engine(target, Nothing(), Coupled(), stopping=Stopping(24, model.stop_tokens))
+    return engine.generate(prompts[:4], sampling=COUPLED).outputs
+
+
+COUPLED = [Sampling(0.8, top_p=0.9, seed=s) for s in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    "name", ["ngram", "suffix", "early exit, coupled chain", "early exit, dynamic", "early exit, fixed", "whole target"]
+)
+def test_coupled_sampling_writes_the_plain_text_whatever_the_drafter(model, target, prompts, plain_samples, name):
+    drafter = {
+        "ngram": lambda: NGram(branches=2),
+        "suffix": lambda: Suffix(),
+        "early exit, coupled chain": lambda: DraftModel(first_layers(target, 10), Chain(3, coupled=True)),
+        "early exit, dynamic": lambda: DraftModel(first_layers(target, 10), Dynamic(3, 3, 8)),
+        "early exit, fixed": lambda: DraftModel(first_layers(target, 10), Fixed()),
+        "whole target": lambda: DraftModel(target, Chain(3, coupled=True)),
+    }[name]()
+    engine = Engine(target, drafter, Coupled(), stopping=Stopping(24, model.stop_tokens))
+    session = engine.generate(prompts[:4], sampling=COUPLED)
+    assert session.outputs == plain_samples
+    rows = list(metrics.row_steps(session.trace.steps))
+    if name == "whole target":  # it draws with the target's noise and so knows the answer
+        assert not any(2 in r.outcome for r in rows) and metrics.acceptance_length(session.trace.steps) > 3
+    elif name.startswith("early"):
+        assert any(2 in r.outcome for r in rows)

@@ -10,10 +10,11 @@ from scipy import stats
 
 from toolkit.protocols import Rule, Verdict
 from toolkit.verification import Block, Rejection, Threshold, TopKLenient, Typical
-from toolkit.verification.drift import frontier
+from toolkit.verification.drift import frontier, table
 from toolkit.verification.exhibits import BIASED
 from toolkit.verification.proof import prove
 from toolkit.verification.statistics import chi_square, g_test, samples_needed, tv_bounds
+from toolkit.widgets import drift_figure
 
 P8 = torch.tensor([0.30, 0.22, 0.15, 0.12, 0.09, 0.06, 0.04, 0.02], dtype=torch.float64)
 Q8 = torch.tensor([0.10, 0.34, 0.05, 0.20, 0.06, 0.10, 0.05, 0.10], dtype=torch.float64)
@@ -136,3 +137,18 @@ def test_what_the_target_never_says_is_infinitely_far() -> None:
 def test_top_k_lenient_drifts_with_k() -> None:
     points = frontier({f"top {k}": TopKLenient(k) for k in (1, 2, 4)}, cases=5)
     assert [p.name for p in points] == ["top 1", "top 2", "top 4"]
+
+
+def test_the_frontier_as_a_table_and_a_figure() -> None:
+    points = frontier({"exact": Rejection(), "lenient": TopKLenient(2), "all": Threshold(0.0)}, cases=3)
+    lines = table(points).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {p.name}" for p in points]
+    assert f"| {points[0].accepted:.3f} | " in lines[2]
+    figure = drift_figure(points)
+    drawn = {(t.xaxis, name): (x, y) for t in figure.data for name, x, y in zip(t.text, t.x, t.y, strict=True)}
+    for p in points:
+        assert drawn["x", p.name] == (sum(p.tv) / len(p.tv), p.accepted)
+        assert drawn["x2", p.name] == (sum(p.kl) / len(p.kl), p.accepted)
+    assert {t.name for t in figure.data if "exact" in t.text} == {"lossless"}
+    with pytest.raises(ValueError, match="nothing to draw"):
+        drift_figure([])

@@ -109,6 +109,20 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "--min-p", type=float, default=0.0, metavar="P", help="keep tokens P times as likely as the best"
     )
     sampling.add_argument(
+        "--typical-p", type=float, default=1.0, metavar="P", help="keep the most typical tokens of mass P"
+    )
+    for name, what in (
+        ("repetition", "divide the positive logits of all tokens in the text by X (default: 1)"),
+        ("presence", "take X off the logits of tokens in the new text (default: 0)"),
+        ("frequency", "take X off them once for each time they stand there (default: 0)"),
+    ):
+        sampling.add_argument(
+            f"--{name}-penalty", type=float, default=float(name == "repetition"), metavar="X", help=what
+        )
+    sampling.add_argument(
+        "--min-new-tokens", type=int, default=0, metavar="N", help="no stop token before N new ones (default: 0)"
+    )
+    sampling.add_argument(
         "--seed", type=int, default=0, metavar="N", help="names the randomness (default: %(default)s)"
     )
     sampling.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="default: %(default)s")

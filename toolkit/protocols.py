@@ -177,6 +177,11 @@ class Sampler(Protocol):
         on, each along its own path."""
         ...
 
+    def processed(self, logits: Tensor, tree: TokenTree, start: int = 0) -> Tensor:
+        """[B, M, V] logits of the nodes from `start` on with biases, penalties and constraints of each one's path, before
+        temperature and truncation."""
+        ...
+
     def best(self, logits: Tensor, tree: TokenTree) -> Tensor:
         """[B, N] what each node's distribution has all its mass on at temperature 0, without making the distribution."""
         ...

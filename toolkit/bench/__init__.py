@@ -4,3 +4,6 @@ from toolkit.bench.interleave import Arm as Arm
 from toolkit.bench.interleave import Comparison as Comparison
 from toolkit.bench.interleave import Sample as Sample
 from toolkit.bench.interleave import interleave as interleave
+from toolkit.bench.lossless import LosslessReport as LosslessReport
+from toolkit.bench.lossless import PromptCheck as PromptCheck
+from toolkit.bench.lossless import test_lossless as test_lossless

@@ -14,6 +14,7 @@ from rich.live import Live as Screen
 from toolkit.engine import Engine, Session
 from toolkit.engine.parts import DRAFTERS, SHAPES, drafter_named, shape_named
 from toolkit.models import zoo
+from toolkit.models.baseline import hf_options
 from toolkit.models.hf import HFModel
 from toolkit.protocols import Drafter
 from toolkit.sampling import Sampling, Stopping
@@ -100,7 +101,11 @@ def check(options: argparse.Namespace) -> tuple[Sampling, Stopping]:
         raise ValueError("--json writes the figures of --compare: give both")
     zoo.as_dtype(options.dtype)
     zoo.as_device(options.device)
-    sampling = Sampling(options.temperature, options.top_k, options.top_p, options.min_p, options.seed)
+    names = ("temperature", "top_k", "top_p", "min_p", "typical_p", "seed", "min_new_tokens")
+    names += ("repetition_penalty", "presence_penalty", "frequency_penalty")
+    sampling = Sampling(**{name: getattr(options, name) for name in names})
+    if options.compare:
+        hf_options(sampling)
     return sampling, Stopping(options.max_new_tokens, (), tuple(options.stop))
 
 

@@ -60,8 +60,11 @@ def grow(model: LM, cache: KVCache, shape: Shape, context: Context, logits: Tens
     score = torch.zeros_like(tree.token, dtype=torch.float64)  # [B, N] log-probability of the path to a node
     confidence, source, q, drawn = torch.ones_like(score), front - 1, [], 0
     for depth in range(1, levels + 1):
-        soft = (logits if logits.dtype == torch.float64 else logits.float()).softmax(-1)  # [B, M, V] before sampling
-        probs = sampler.probs(logits, read, read.size - front.shape[1]) if sampled else soft
+        start = read.size - front.shape[1]
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        # What is guessed follows the request's penalties and constraints too, for the target's choice will.
+        soft = sampler.processed(wide, read, start).softmax(-1)  # [B, M, V] before temperature and truncation
+        probs = sampler.probs(logits, read, start) if sampled else soft
         grown = shape.level(depth, score.gather(1, front), probs, sampler)
         if grown is None:
             break

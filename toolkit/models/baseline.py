@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import LogitsProcessorList, PreTrainedModel
 
 from toolkit.sampling import Sampling
 
@@ -23,18 +23,10 @@ def hf_generate(
     sampling: Sampling | None = None,
     lookup: int | None = None,
 ) -> list[int]:
-    """New tokens of `model.generate` for one prompt; `lookup` turns on its prompt lookup with that many tokens."""
+    """New tokens of `model.generate` for one prompt; `lookup` turns on its prompt lookup with that many tokens. Raises
+    ValueError for sampling parameters that it does not know."""
+    options = hf_options(sampling or Sampling())
     ids = torch.tensor([list(prompt)], device=model.device)
-    sampling = sampling or Sampling()
-    warm = sampling.heat > 0
-    options = {
-        "do_sample": warm,
-        "temperature": sampling.heat if warm else None,
-        "top_k": (sampling.top_k or None) if warm else None,
-        "top_p": sampling.top_p if warm and sampling.top_p < 1 else None,
-        "min_p": sampling.min_p if warm and sampling.min_p else None,
-        "prompt_lookup_num_tokens": lookup,
-    }
     run: Any = model.generate  # typed as a module attribute, which it is not
     out = run(
         ids,
@@ -42,9 +34,36 @@ def hf_generate(
         max_new_tokens=max_new_tokens,
         eos_token_id=list(stop_tokens) or None,
         pad_token_id=stop_tokens[0] if stop_tokens else 0,
+        prompt_lookup_num_tokens=lookup,
         **options,
     )
     return out[0, len(prompt) :].tolist()
+
+
+def hf_options(sampling: Sampling) -> dict[str, Any]:
+    """What `generate` calls these sampling parameters. Raises ValueError for those it has no name for."""
+    without = ("presence_penalty", "frequency_penalty", "grammar", "allowed", "forced", "logprobs")
+    if unknown := [name for name in without if getattr(sampling, name) not in (0, None, {})]:
+        raise ValueError(
+            f"Hugging Face's generate knows no {' and no '.join(unknown)}: leave that out where outputs are compared with it"
+        )
+    warm = sampling.heat > 0
+    filters = {
+        "temperature": sampling.heat,
+        "top_k": sampling.top_k or None,
+        "top_p": sampling.top_p if sampling.top_p < 1 else None,
+        "min_p": sampling.min_p or None,
+        "typical_p": sampling.typical_p if sampling.typical_p < 1 else None,
+    }
+    return {
+        "do_sample": warm,
+        **{name: value if warm else None for name, value in filters.items()},
+        "repetition_penalty": sampling.repetition_penalty if sampling.repetition_penalty != 1 else None,
+        "sequence_bias": [[list(ids), value] for ids, value in sampling.biases.items()] or None,
+        "bad_words_ids": [list(word) for word in sampling.bad_words] or None,
+        "min_new_tokens": sampling.min_new_tokens or None,
+        "logits_processor": LogitsProcessorList(sampling.processors),
+    }
 
 
 @dataclass(frozen=True, slots=True)

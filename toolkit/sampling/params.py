@@ -42,7 +42,8 @@ class Sampling:
     frequency_penalty   subtracted once for each time it stands in the new text.
     logit_bias   token id, or tuple of ids, to a number added to the logit. A sequence's number is added to its last
                  token where the tokens before it stand at the end of the text, prompt included.
-    bad_words    sequences of ids that never come out; they are looked for in the prompt as well.
+    bad_words    sequences of ids that never come out; they are looked for in the prompt as well. A stop token alone is
+                 obeyed like any other (transformers drops it from the list).
     min_new_tokens  no stop token of the request before this many new tokens.
     allowed      the only ids that may come out; None allows all.
     forced       index of a new token (0 is the first) to the id that must stand there.

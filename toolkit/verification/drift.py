@@ -8,7 +8,7 @@ Letters: V vocabulary, C cases, H horizon.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,3 +62,12 @@ def _point(name: str, rule: Rule, proof: Proof) -> Point:
         tv.append(float((share[..., 0] * apart).sum(-1).mean()))
         kl.append(float((share[..., 0] * loss.where(share[..., 0] > 0, 0)).sum(-1).mean()))
     return Point(name, getattr(rule, "lossless", False), proof.accepted, tuple(tv), tuple(kl))
+
+
+def table(points: Sequence[Point]) -> str:
+    """The points as a Markdown table, one line a rule, TV and KL by position."""
+    lines = ["| rule | lossless | accepted a step | TV by position | KL by position, nats |", "|---|---|---|---|---|"]
+    for p in points:
+        tv, kl = (" ".join(f"{x:.4f}" for x in numbers) for numbers in (p.tv, p.kl))
+        lines.append(f"| {p.name} | {'yes' if p.lossless else 'no'} | {p.accepted:.3f} | {tv} | {kl} |")
+    return "\n".join(lines)

@@ -85,6 +85,9 @@ class Branches:
     def probs(self, logits: Tensor, tree: TokenTree, start: int = 0) -> Tensor:
         return (self.truncation(logits) if self.truncation else logits).softmax(-1)
 
+    def processed(self, logits: Tensor, tree: TokenTree, start: int = 0) -> Tensor:
+        return logits
+
     def best(self, logits: Tensor, tree: TokenTree) -> Tensor:
         return logits.argmax(-1)
 

@@ -6,9 +6,12 @@
 | Ribbon   | the text, each token by how it came; a click gives its step  | shown, clicked (text by messages) |
 | Charts   | tokens per step, acceptance by depth, time by phase          | plotly's own                      |
 | Lab      | all of them, with the controls of a live run                 | those of its parts                |
+
+`drift_figure` draws what lossy rules gain and cost, from `toolkit.verification.drift.frontier`.
 """
 
 from toolkit.widgets.charts import Charts as Charts
+from toolkit.widgets.drift import drift_figure as drift_figure
 from toolkit.widgets.lab import Lab as Lab
 from toolkit.widgets.ribbon import Ribbon as Ribbon
 from toolkit.widgets.tree import TreeView as TreeView
