@@ -7,7 +7,7 @@ from scipy.stats import chisquare
 from tiny import PROMPTS, Knows, Parrot, RandomTrees, Scripted, V, exact_law, greedy, lm, noisy_lm, reference, tiny
 
 from toolkit.cache import fill
-from toolkit.drafting import Chain, DraftModel, Dynamic, Fixed, NGram, Nothing
+from toolkit.drafting import Adaptive, Chain, Confident, DraftModel, Dynamic, Fixed, NGram, Nothing, Sampled
 from toolkit.engine import Engine
 from toolkit.models.early_exit import first_layers
 from toolkit.models.hf import HFModel
@@ -24,6 +24,10 @@ DRAFTERS = {
     "ngram branches": lambda: NGram(shortest=1, branches=3, length=4),
     "chain": lambda: DraftModel(noisy_lm(), Chain(5)),
     "dynamic": lambda: DraftModel(noisy_lm(), Dynamic(3, 4, 9)),
+    "distinct": lambda: DraftModel(noisy_lm(), Sampled((3, 2))),
+    "independent": lambda: DraftModel(noisy_lm(), Sampled((2, 2, 1), distinct=False)),
+    "confident": lambda: DraftModel(noisy_lm(), Confident(Chain(5), 0.3)),
+    "adaptive": lambda: Adaptive(DraftModel(noisy_lm(), Chain(3)), probe=2),
     "fixed": lambda: DraftModel(noisy_lm(), Fixed()),
     "early exit": lambda: DraftModel(first_layers(lm(0), 1), Chain(3)),
     "random trees": lambda: RandomTrees(greedy(), STARTS),
@@ -55,7 +59,7 @@ def test_output_does_not_depend_on_draft_length(length):
     )
 
 
-@pytest.mark.parametrize("shape", [Chain(5), Dynamic(1, 4, 12), Fixed()])
+@pytest.mark.parametrize("shape", [Chain(5), Dynamic(1, 4, 12), Fixed(), Sampled((2, 2)), Confident(Chain(5), 0.2)])
 def test_a_target_that_drafts_for_itself_accepts_everything_at_temperature_0(shape):
     session = Engine(lm(0), DraftModel(HFModel(tiny(0)), shape), stopping=Stopping(40)).generate(PROMPTS)
     assert session.outputs == greedy()
@@ -165,7 +169,7 @@ def pvalue(found: dict, law: dict, n: int) -> float:
 SETTING = {"temperature": 0.7, "top_k": 4}
 
 
-@pytest.mark.parametrize("name", ["nothing", "chain", "dynamic", "fixed", "parrot"])
+@pytest.mark.parametrize("name", ["nothing", "chain", "dynamic", "distinct", "independent", "fixed", "parrot"])
 def test_the_first_two_tokens_have_the_targets_joint_law(name):
     law = exact_law(tiny(0), PROMPTS[0], top4, 2)
     make = {**DRAFTERS, "chain": lambda: DraftModel(noisy_lm(0, 0.1), Chain(2))}[name]

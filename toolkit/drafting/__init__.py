@@ -1,11 +1,14 @@
 """Drafters, one file each. All answer `propose(context)`; none keeps anything it could not rebuild from the context."""
 
+from toolkit.drafting.adaptive import Adaptive as Adaptive
 from toolkit.drafting.model import DraftModel as DraftModel
 from toolkit.drafting.ngram import NGram as NGram
 from toolkit.drafting.nothing import Nothing as Nothing
 from toolkit.drafting.planned import from_ranks as from_ranks
 from toolkit.drafting.planned import optimal as optimal
 from toolkit.drafting.shapes import Chain as Chain
+from toolkit.drafting.shapes import Confident as Confident
 from toolkit.drafting.shapes import Dynamic as Dynamic
 from toolkit.drafting.shapes import Fixed as Fixed
+from toolkit.drafting.shapes import Sampled as Sampled
 from toolkit.drafting.suffix import Suffix as Suffix

@@ -83,6 +83,9 @@ def grow(model: LM, cache: KVCache, shape: Shape, context: Context, logits: Tens
         read = read.grow(inner, token.gather(1, chosen), linear=chosen.shape[1] == 1)
         front = tree.size - slot.shape[1] + chosen
         logits = model.read(read, cache, read.size - chosen.shape[1]).logits
+    # A guess of probability 0 was drawn from nothing: there were fewer tokens left than the shape asked for.
+    some = score > -torch.inf
+    tree = TokenTree(tree.token, tree.parent.where(some, -1), tree.real & some, linear=tree.linear)
     draw = shape.draw if q else "certain"
     rows_of_q = torch.cat(q, 1) if q else None
     kept = shape.keep(score)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from toolkit.protocols import Draw, Sampler
+from toolkit.protocols import Draw, Sampler, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +133,95 @@ class Fixed:
 
     def keep(self, score: Tensor) -> Tensor | None:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A tree of given widths whose nodes are all drawn: every node of depth d has `widths[d]` children from the drafter's
+    own distribution after it.
+
+    With replacement siblings are independent and may be equal (SpecInfer, Miao et al. 2024); with
+    `distinct` they are drawn one after the other without replacement (Sequoia, Chen et al. 2024), which never
+    spends two nodes on one token. Where fewer tokens have any probability the other nodes are padding. At
+    temperature 0 the likeliest tokens stand for the draws. Raises ValueError for widths below one, or none.
+    """
+
+    widths: tuple[int, ...] = (3, 2, 1)
+    distinct: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.widths or min(self.widths) < 1:
+            raise ValueError(f"Sampled needs one width a level, each at least 1; got {self.widths}")
+
+    @property
+    def draw(self) -> Draw:
+        return "distinct" if self.distinct else "independent"
+
+    @property
+    def depth(self) -> int:
+        return len(self.widths)
+
+    def level(self, depth: int, score: Tensor, probs: Tensor, sampler: Sampler) -> tuple[Tensor, Tensor] | None:
+        width = self.widths[depth - 1]
+        if sampler.greedy:
+            token = probs.topk(min(width, probs.shape[-1]), -1).indices  # [B, M, width]
+        elif self.distinct:
+            token = _without_replacement(probs, depth, width, sampler)
+        else:
+            token = sampler.guess(probs, depth, width)
+        slot = torch.arange(probs.shape[1], device=probs.device).repeat_interleave(token.shape[-1])
+        return slot.expand(probs.shape[0], -1), token.flatten(1)
+
+    def expand(self, depth: int, score: Tensor) -> Tensor:
+        return torch.arange(score.shape[1], device=score.device).expand_as(score)
+
+    def keep(self, score: Tensor) -> Tensor | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Confident:
+    """Another shape that stops growing as soon as no path of the last level is likelier than `threshold`, in any row.
+
+    Dynamic speculation length by the drafter's confidence (Mamou et al. 2024; Hugging Face's
+    `assistant_confidence_threshold` looks at one token, this at whole paths). What was drawn stays drawn: to stop is
+    decided before the next level is, so the rule sees an honest proposal; a sure row keeps the batch going. Costs one host
+    sync a level on a GPU.
+    Raises ValueError for a threshold outside 0..1.
+    """
+
+    shape: Shape
+    threshold: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold <= 1:
+            raise ValueError(f"threshold is a probability in 0..1; got {self.threshold}")
+
+    @property
+    def draw(self) -> Draw:
+        return self.shape.draw
+
+    @property
+    def depth(self) -> int:
+        return self.shape.depth
+
+    def level(self, depth: int, score: Tensor, probs: Tensor, sampler: Sampler) -> tuple[Tensor, Tensor] | None:
+        if depth > 1 and not bool((score.exp() >= self.threshold).any()):
+            return None
+        return self.shape.level(depth, score, probs, sampler)
+
+    def expand(self, depth: int, score: Tensor) -> Tensor:
+        return self.shape.expand(depth, score)
+
+    def keep(self, score: Tensor) -> Tensor | None:
+        return self.shape.keep(score)
+
+
+def _without_replacement(probs: Tensor, depth: int, width: int, sampler: Sampler) -> Tensor:
+    """[B, M, width] in draw order. The noise of a node is the same in every call, so the best of those that are left is
+    the next of a race that all run once: Gumbel-top-k (Kool, van Hoof, Welling 2019)."""
+    drawn = []
+    for _ in range(width):
+        drawn.append(sampler.guess(probs, depth))  # [B, M, 1]
+        probs = probs.scatter(-1, drawn[-1], 0)
+    return torch.cat(drawn, -1)
