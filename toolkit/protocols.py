@@ -145,13 +145,8 @@ class KVCache(Protocol):
         ...
 
 
-class LM(Protocol):
-    """A causal language model that can read token trees."""
-
-    vocab: int
-    limit: int  # positions it can hold
-
-    def open(self, rows: int, slots: int) -> KVCache: ...
+class Reader(Protocol):
+    """Something with a key-value cache that can read token trees: a model, or a draft head with its features."""
 
     def read(
         self, tree: TokenTree, cache: KVCache, start: int = 0, *, taps: Sequence[Tap] = (), last: int | None = None
@@ -159,6 +154,15 @@ class LM(Protocol):
         """Read the nodes from `start` on, the earlier ones being in the provisional slots already. Logits come for the
         `last` nodes, for all when None."""
         ...
+
+
+class LM(Reader, Protocol):
+    """A causal language model that can read token trees."""
+
+    vocab: int
+    limit: int  # positions it can hold
+
+    def open(self, rows: int, slots: int) -> KVCache: ...
 
 
 class Sampler(Protocol):
@@ -223,8 +227,8 @@ class Shape(Protocol):
 
     def level(self, depth: int, score: Tensor, probs: Tensor, sampler: Sampler) -> tuple[Tensor, Tensor] | None:
         """The nodes of `depth` (1 for the children of the root) from the path scores [B, M] (natural logarithms) and
-        next-token probs [B, M, V] of the nodes read last: each new node's slot among those and its token, both [B, W],
-        siblings in draw order; or None to stop early."""
+        next-token probs [B, M, V] of the nodes read last: each new node's slot among those and its token (-1 for
+        none), both [B, W], siblings in draw order; or None to stop early."""
         ...
 
     def expand(self, depth: int, score: Tensor) -> Tensor:

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toolkit.protocols import LM, Context, KVCache, Tap
+from toolkit.protocols import Context, KVCache, Reader, Tap
 from toolkit.tree import TokenTree
 
 
 def fill(
-    lm: LM,
+    lm: Reader,
     cache: KVCache,
     context: Context,
     *,

@@ -108,7 +108,9 @@ class Adaptive:
         if not self._looking:
             self._looking, self._left = True, self.probe
             return
-        self._looking, faster = False, self.with_guesses.rate >= self.without.rate
+        # No guess was seen yet: then guessing has cost nothing, and the first one should not wait for a look.
+        faster = not self.with_guesses.steps or self.with_guesses.rate >= self.without.rate
+        self._looking = False
         self._wait = min(2 * self._wait, 16 * self.patience) if faster == self.drafting else self.patience
         self.drafting, self._left = faster, self._wait
 

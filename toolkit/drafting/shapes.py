@@ -1,4 +1,4 @@
-"""How a tree grows from a drafter's predictions.
+"""How a tree grows from a drafter's predictions. A token of -1 is a node that could not be filled.
 
 Letters: B rows, M nodes of the last level, W nodes of the next, N nodes so far, V vocabulary.
 """
@@ -218,10 +218,11 @@ class Confident:
 
 
 def _without_replacement(probs: Tensor, depth: int, width: int, sampler: Sampler) -> Tensor:
-    """[B, M, width] in draw order. The noise of a node is the same in every call, so the best of those that are left is
+    """[B, M, width] in draw order, -1 where no token is left. The noise of a node is the same in every call, so the best of those that are left is
     the next of a race that all run once: Gumbel-top-k (Kool, van Hoof, Welling 2019)."""
     drawn = []
     for _ in range(width):
-        drawn.append(sampler.guess(probs, depth))  # [B, M, 1]
-        probs = probs.scatter(-1, drawn[-1], 0)
+        token = sampler.guess(probs, depth)  # [B, M, 1]
+        drawn.append(token.where(probs.gather(-1, token) > 0, -1))
+        probs = probs.scatter(-1, token, 0)
     return torch.cat(drawn, -1)

@@ -56,6 +56,19 @@ class HFModel:
         """Where token ids go: the device of the input embeddings."""
         return next(self.model.get_input_embeddings().parameters()).device
 
+    @property
+    def embedding(self) -> nn.Module:
+        """Token ids to input states, for draft heads to share."""
+        return self.model.get_input_embeddings()
+
+    @property
+    def unembedding(self) -> nn.Linear:
+        """The LM head, for draft heads to share. Raises ValueError for a model whose head is not one linear map."""
+        head = self.model.get_output_embeddings()
+        if not isinstance(head, nn.Linear):
+            raise ValueError(f"{self.name} has no linear LM head that a draft head could share")
+        return head
+
     def __repr__(self) -> str:
         return f"HFModel({self.name}, {self.layers} layers, {str(self.dtype).removeprefix('torch.')}, {self.device})"
 

@@ -1,0 +1,126 @@
+"""Drafting from predictions that were all made at once: Medusa's heads, and block drafters.
+
+A node's guess depends on how deep it stands, and at most on the token before it; so a whole tree costs one pass, and shapes
+choose freely from it (best-first over marginals is DDTree, 2026).
+
+Letters: B rows, S slots, D levels, F tapped features, M nodes of the last level, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from toolkit.cache import fill
+from toolkit.drafting.growth import Read, grow, without_features
+from toolkit.drafting.shapes import Dynamic
+from toolkit.heads.block import BlockHead
+from toolkit.heads.cached import CachedAttend, open_cache
+from toolkit.protocols import Context, KVCache, Proposal, Reading, Shape, Tap
+from toolkit.tree import TokenTree
+
+
+class MarginalHead(Protocol):
+    """What Medusa-like heads must have; any module of yours with these will do."""
+
+    taps: tuple[Tap, ...]
+    horizon: int  # guesses it makes
+
+    def __call__(self, state: Tensor) -> Tensor:
+        """[B, horizon, V] from the features [B, F] of the last token before the pending one."""
+        ...
+
+
+@dataclass(slots=True)
+class Medusa:
+    """Guesses of heads that each look one place further (Cai et al. 2024), in any tree shape, at any temperature.
+
+    A shape deeper than the heads reach stops where they do. A row whose prompt is a single token has no feature yet and
+    gets no guess in its first step.
+    """
+
+    head: MarginalHead
+    shape: Shape = field(default_factory=Dynamic)
+
+    @property
+    def taps(self) -> tuple[Tap, ...]:
+        return self.head.taps
+
+    def propose(self, context: Context) -> Proposal:
+        if context.feature is None or context.longest < 2:
+            return Proposal(TokenTree.chain(context.pending))
+        slot = (context.length - 2).clamp(min=0)
+        rows = torch.arange(context.rows, device=slot.device)
+        logits = self.head(_typed(context.feature[rows, slot], self.head))
+        proposal = grow(_levels(logits), self.shape, context, logits[:, :1], horizon=self.head.horizon)
+        return without_features(proposal, context)
+
+
+@dataclass(slots=True)
+class Block:
+    """Guesses of a `BlockHead`: one pass for a block of places (DFlash, Chen et al. 2026), then any tree shape.
+
+    The head's cache holds what the features of committed tokens leave behind; the block itself leaves nothing.
+    """
+
+    head: BlockHead
+    shape: Shape = field(default_factory=Dynamic)
+    cache: KVCache | None = field(default=None, repr=False)
+    _feature: Tensor | None = field(default=None, init=False, repr=False)
+
+    @property
+    def taps(self) -> tuple[Tap, ...]:
+        return self.head.taps
+
+    def propose(self, context: Context) -> Proposal:
+        if context.feature is None or context.longest < 2:
+            return Proposal(TokenTree.chain(context.pending))
+        cache, weight = self.cache, self.head.fc.weight
+        if cache is None or len(cache.filled) != context.rows or context.feature is not self._feature:
+            cache = open_cache(self.head.config, context.rows, context.token.shape[1] + self.head.block, weight)
+            self.cache, self._feature = cache, context.feature
+        fill(_Rememberer(self.head, context.feature), cache, context)
+        place = context.length[:, None] - 1 + torch.arange(self.head.block, device=context.token.device)
+        attend = CachedAttend.block(self.head, cache, self.head.block, weight.dtype)
+        logits = self.head(context.pending, place, attend)  # [B, D, V]
+        markov = self.head.markov_head
+        read = _levels(logits, markov)
+        first = logits[:, :1] + markov(context.pending) if markov else logits[:, :1]
+        return without_features(grow(read, self.shape, context, first, horizon=self.head.horizon), context)
+
+
+class _Rememberer:
+    """Lets `fill` bring a block head's cache up to date."""
+
+    def __init__(self, head: BlockHead, feature: Tensor) -> None:
+        self.head, self.feature = head, feature
+
+    def read(
+        self, tree: TokenTree, cache: KVCache, start: int = 0, *, taps: Sequence[Tap] = (), last: int | None = None
+    ) -> Reading:
+        slot = cache.length[:, None] + torch.arange(tree.size, device=tree.token.device)
+        inside = slot.clamp(max=self.feature.shape[1] - 1)[..., None].expand(-1, -1, self.feature.shape[-1])
+        feature = self.feature.gather(1, inside).to(self.head.fc.weight.dtype)
+        self.head.remember(feature, slot, lambda layer, k, v: cache.write(layer, 0, k, v))
+        return Reading(feature[..., :0])
+
+
+def _levels(logits: Tensor, pairwise: Callable[[Tensor], Tensor] | None = None) -> Read:
+    """Answers `growth.Read` from logits [B, D, V], one entry a level; `pairwise` adds what the token before says."""
+    level = 0
+
+    def read(tree: TokenTree, start: int) -> Tensor:
+        nonlocal level
+        level += 1
+        out = logits[:, level, None].expand(-1, tree.size - start, -1)
+        return out + pairwise(tree.token[:, start:]) if pairwise else out
+
+    return read
+
+
+def _typed(x: Tensor, head: MarginalHead) -> Tensor:
+    return x.to(next(head.parameters()).dtype) if isinstance(head, nn.Module) else x

@@ -1,0 +1,53 @@
+"""Multi-token prediction as a target may ship it (Gloeckle et al. 2024; DeepSeek-V3 technical report, section 2.2).
+
+One more decoder layer over the normed embedding of token i + 1 and the normed state of token i, joined by a linear map; the
+target's LM head reads the result after a norm of its own. One module is used again for every further guess (FastMTP, 2025).
+
+Letters: B rows, N nodes, H hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from toolkit.heads.config import Borrowed, HeadConfig
+from toolkit.heads.parts import Attend, Layer, RMSNorm, rotary
+from toolkit.models.hf import HFModel
+from toolkit.protocols import Tap
+
+
+class MTPHead(nn.Module):
+    """Answers the `PairHead` socket."""
+
+    def __init__(self, config: HeadConfig, borrowed: Borrowed, *, tap: Tap = "final") -> None:
+        super().__init__()
+        self.config, self.borrowed = config, borrowed
+        self.taps: tuple[Tap, ...] = (tap,)
+        self.token_layernorm = RMSNorm(config.hidden, config.eps)
+        self.hidden_layernorm = RMSNorm(config.hidden, config.eps)
+        self.input_proj = nn.Linear(2 * config.hidden, config.hidden, bias=False)
+        self.layers = nn.ModuleList(Layer(config, i) for i in range(config.layers))
+        self.final_layernorm = RMSNorm(config.hidden, config.eps)
+
+    @classmethod
+    def of(cls, target: HFModel, *, tap: Tap = "final") -> Self:
+        """A new head for `target`, randomly initialised, in its dtype and on its device."""
+        made = cls(HeadConfig.of(target), Borrowed.of(target), tap=tap)
+        return made.to(target.device, target.dtype).eval()
+
+    def fuse(self, feature: Tensor) -> Tensor:
+        return feature
+
+    def forward(self, token: Tensor, state: Tensor, position: Tensor, attend: Attend) -> Tensor:
+        embedding = self.token_layernorm(self.borrowed.embed(token, state))
+        x = self.input_proj(torch.cat([embedding, self.hidden_layernorm(state)], -1))
+        turn = rotary(position, self.config)
+        for layer in self.layers:
+            x = layer(x, turn, attend)
+        return x
+
+    def logits(self, state: Tensor) -> Tensor:
+        return self.borrowed.unembed(self.final_layernorm(state))
