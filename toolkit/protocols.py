@@ -207,11 +207,18 @@ class Sampler(Protocol):
         """[B, M] draft tokens for `depth`: what `emit` would draw there if probs [B, M, V] were the target's."""
         ...
 
+    def apart(self, salt: int) -> Sampler:
+        """The same sampler with noise of its own for `guess`: for several drafters in one step."""
+        ...
+
 
 class Drafter(Protocol):
     """Guesses. It keeps nothing that it could not rebuild from the context, so it may be swapped at any step.
 
-    A drafter that wants target features says so by an attribute `taps: tuple[Tap, ...]`."""
+    A drafter that wants target features says so by an attribute `taps: tuple[Tap, ...]`. One that learns from the
+    target's own predictions has a method `observe(context, proposal, logits, verdict)`, called in every step after the rule;
+    context and proposal are those of the step, logits [B, N, V] the target's after each node. It must not change them. A drafter
+    made of others names them by an attribute `parts`; taps and `observe` are then asked of those."""
 
     def propose(self, context: Context) -> Proposal: ...
 

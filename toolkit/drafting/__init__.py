@@ -1,11 +1,20 @@
 """Drafters, one file each. All answer `propose(context)`; none keeps anything it could not rebuild from the context."""
 
 from toolkit.drafting.adaptive import Adaptive as Adaptive
+from toolkit.drafting.eagle import Eagle as Eagle
+from toolkit.drafting.lookahead import Lookahead as Lookahead
+from toolkit.drafting.marginal import Block as Block
+from toolkit.drafting.marginal import Medusa as Medusa
+from toolkit.drafting.mixture import Budgets as Budgets
+from toolkit.drafting.mixture import Mixture as Mixture
+from toolkit.drafting.mixture import PerRow as PerRow
 from toolkit.drafting.model import DraftModel as DraftModel
 from toolkit.drafting.ngram import NGram as NGram
 from toolkit.drafting.nothing import Nothing as Nothing
 from toolkit.drafting.planned import from_ranks as from_ranks
 from toolkit.drafting.planned import optimal as optimal
+from toolkit.drafting.recycling import Recycling as Recycling
+from toolkit.drafting.shapes import BestFirst as BestFirst
 from toolkit.drafting.shapes import Chain as Chain
 from toolkit.drafting.shapes import Confident as Confident
 from toolkit.drafting.shapes import Dynamic as Dynamic

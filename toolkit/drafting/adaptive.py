@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from toolkit.protocols import Context, Drafter, Proposal, Tap
+from toolkit.protocols import Context, Drafter, Proposal
 from toolkit.tree import TokenTree
 
 
@@ -74,13 +74,8 @@ class Adaptive:
         self._left, self._wait = self.probe, self.patience
 
     @property
-    def taps(self) -> tuple[Tap, ...]:
-        return getattr(self.drafter, "taps", ())
-
-    @property
-    def model(self) -> object:
-        """The inner drafter's, for the check of vocabularies."""
-        return getattr(self.drafter, "model", None)
+    def parts(self) -> tuple[Drafter, ...]:
+        return (self.drafter,)
 
     def propose(self, context: Context) -> Proposal:
         self._learn(context)

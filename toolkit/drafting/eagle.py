@@ -71,6 +71,7 @@ class Eagle:
     def taps(self) -> tuple[Tap, ...]:
         return self.head.taps
 
+    @torch.inference_mode()
     def propose(self, context: Context) -> Proposal:
         if context.feature is None or context.longest < 2:
             return Proposal(TokenTree.chain(context.pending))

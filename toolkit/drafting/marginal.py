@@ -50,6 +50,7 @@ class Medusa:
     def taps(self) -> tuple[Tap, ...]:
         return self.head.taps
 
+    @torch.inference_mode()
     def propose(self, context: Context) -> Proposal:
         if context.feature is None or context.longest < 2:
             return Proposal(TokenTree.chain(context.pending))
@@ -76,6 +77,7 @@ class Block:
     def taps(self) -> tuple[Tap, ...]:
         return self.head.taps
 
+    @torch.inference_mode()
     def propose(self, context: Context) -> Proposal:
         if context.feature is None or context.longest < 2:
             return Proposal(TokenTree.chain(context.pending))

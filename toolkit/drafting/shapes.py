@@ -78,11 +78,42 @@ class Dynamic:
         return score.topk(min(self.width, score.shape[1]), 1).indices.sort(1).values
 
     def keep(self, score: Tensor) -> Tensor | None:
-        if score.shape[1] <= self.budget + 1:
-            return None
-        # Stable, so that of equal scores the earlier node is kept: a child never beats its parent, and stands after it.
-        order = score.sort(dim=1, descending=True, stable=True).indices[:, : self.budget + 1]
-        return order.sort(1).values
+        return _best_paths(score, self.budget)
+
+
+@dataclass(frozen=True, slots=True)
+class BestFirst:
+    """The `budget` likeliest paths of all down to `depth`, however they are spread over the levels.
+
+    Of each level the `budget` best nodes are kept, and of all these the `budget` best are sent: since a child is never
+    likelier than its parent, these are the nodes that a heap would give one by one. Over a block drafter's marginals this is
+    the tree of DDTree (2026); a draft model has to read `budget` nodes a level for it. Likely means the product of the
+    drafter's probabilities along the path. All nodes are `certain`. Raises ValueError for counts below one.
+    """
+
+    budget: int = 32
+    depth: int = 8
+
+    def __post_init__(self) -> None:
+        for name in ("budget", "depth"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"BestFirst needs {name} of at least 1; got {getattr(self, name)}")
+
+    @property
+    def draw(self) -> Draw:
+        return "certain"
+
+    def level(self, depth: int, score: Tensor, probs: Tensor, sampler: Sampler) -> tuple[Tensor, Tensor] | None:
+        best = probs.topk(min(self.budget, probs.shape[-1]), -1)  # [B, M, K]
+        path = (score[..., None] + best.values.double().log()).flatten(1)  # [B, M * K]
+        chosen = path.topk(min(self.budget, path.shape[1]), 1).indices.sort(1).values
+        return chosen // best.values.shape[-1], best.indices.flatten(1).gather(1, chosen)
+
+    def expand(self, depth: int, score: Tensor) -> Tensor:
+        return torch.arange(score.shape[1], device=score.device).expand_as(score)
+
+    def keep(self, score: Tensor) -> Tensor | None:
+        return _best_paths(score, self.budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +246,14 @@ class Confident:
 
     def keep(self, score: Tensor) -> Tensor | None:
         return self.shape.keep(score)
+
+
+def _best_paths(score: Tensor, budget: int) -> Tensor | None:
+    """[B, budget + 1] rising indices of the root and the best nodes, None where that is all of them."""
+    if score.shape[1] <= budget + 1:
+        return None
+    # Stable, so that of equal scores the earlier node is kept: a child never beats its parent, and stands after it.
+    return score.sort(dim=1, descending=True, stable=True).indices[:, : budget + 1].sort(1).values
 
 
 def _without_replacement(probs: Tensor, depth: int, width: int, sampler: Sampler) -> Tensor:

@@ -84,7 +84,7 @@ class Engine:
             Judge(stop, limit - len(p), self.decode, s.grammar)
             for stop, p, s in zip(stoppings, prompts, samplings, strict=True)
         ]
-        _same_vocabulary(self.drafter, self.target)
+        _same_vocabulary(_leaves(self.drafter), self.target)
         with torch.inference_mode():
             session = Session.of(self.target, prompts, samplings, judges)
             for prompt, s in zip(prompts, samplings, strict=True):
@@ -97,8 +97,9 @@ class Engine:
     def step(self, session: Session) -> StepRecord:
         """One target pass for every row. Each field is read once, so parts may be assigned from another thread."""
         target, drafter, rule, top = self.target, self.drafter, self.rule, self.top
-        taps: tuple[Tap, ...] = getattr(drafter, "taps", ())
-        _same_vocabulary(drafter, target)
+        parts = _leaves(drafter)
+        taps = _taps(parts)
+        _same_vocabulary(parts, target)
         began = perf_counter()
         session.read_up(target, taps)
         clock = Clock(session.token.device)
@@ -110,6 +111,10 @@ class Engine:
         clock.mark("target")
         verdict = rule(proposal, reading.logits, context.sampler)
         clock.mark("verify")
+        for leaf in parts:
+            if observe := getattr(leaf, "observe", None):
+                observe(context, proposal, reading.logits, verdict)
+                clock.mark("draft")
         rows = session.commit(proposal, reading, verdict, top)
         clock.mark("commit")
         record = StepRecord(
@@ -149,13 +154,31 @@ def _one_a_row(value: T | Sequence[T], rows: int, name: str) -> list[T]:
     return [value] * rows
 
 
-def _same_vocabulary(drafter: Drafter, target: LM) -> None:
-    vocab = getattr(getattr(drafter, "model", None), "vocab", target.vocab)
-    if vocab != target.vocab:
+def _leaves(drafter: Drafter) -> list[Drafter]:
+    """A drafter's parts that have no parts themselves, each once."""
+    parts = getattr(drafter, "parts", ())
+    found = [leaf for part in parts for leaf in _leaves(part)] if parts else [drafter]
+    return list({id(leaf): leaf for leaf in found}.values())
+
+
+def _taps(parts: Sequence[Drafter]) -> tuple[Tap, ...]:
+    wanted = list(dict.fromkeys(t for d in parts if (t := tuple(getattr(d, "taps", ())))))
+    if len(wanted) > 1:
         raise ValueError(
-            f"the draft model's vocabulary has {vocab} tokens and the target's {target.vocab}: "
-            f"use a draft model with the target's tokenizer"
+            f"the drafters of one step want the target's features {wanted[0]} and {wanted[1]}, and there is one set a step: "
+            f"use heads with the same taps"
         )
+    return wanted[0] if wanted else ()
+
+
+def _same_vocabulary(parts: Sequence[Drafter], target: LM) -> None:
+    for drafter in parts:
+        vocab = getattr(getattr(drafter, "model", None), "vocab", target.vocab)
+        if vocab != target.vocab:
+            raise ValueError(
+                f"the draft model's vocabulary has {vocab} tokens and the target's {target.vocab}: "
+                f"use a draft model with the target's tokenizer, or Intersection or Reencode for another one"
+            )
 
 
 def _fit(proposal: Proposal, room: tuple[int, ...], rows: int, name: str) -> Proposal:

@@ -105,10 +105,11 @@ class Session:
     def read_up(self, lm: LM, taps: tuple[Tap, ...]) -> None:
         """Make the target's cache hold the committed tokens but the pending one: the prefill, and whatever a change of
         target or of the features asked for makes necessary. The last of them may be left to the next tree's pass."""
+        if lm is not self.lm or taps != self.taps:
+            self.feature = None  # another tensor tells a head that what it knows is another model's
         if lm is not self.lm or (taps and taps != self.taps):
             self.lm, self.cache, self.behind = lm, lm.open(self.rows, self.token.shape[1]), True
-        if taps != self.taps:
-            self.taps, self.feature = taps, None
+        self.taps = taps
         if self.behind:
             context = self.context()
             leave = 0 if taps else LEAVE  # a drafter that wants features wants those of every token before its guess

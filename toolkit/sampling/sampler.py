@@ -36,6 +36,7 @@ class BatchSampler:
     stages: tuple[Stage, ...] = ()  # before temperature; none that no row uses
     prompt: Tensor | None = None  # [B] tokens of the prompts
     token: Tensor | None = None  # [B, S] committed tokens, then junk
+    salt: int = 0  # tells the guesses of several drafters apart
 
     @classmethod
     def of(
@@ -130,9 +131,14 @@ class BatchSampler:
         if self.greedy:
             return argmax(probs)[..., None].expand(-1, -1, lanes)
         nodes = probs.shape[1]
-        lane = (depth << 32) + torch.arange(nodes * lanes, device=probs.device).view(nodes, lanes)  # [M, lanes]
+        lane = (
+            (self.salt << 48) + (depth << 32) + torch.arange(nodes * lanes, device=probs.device).view(nodes, lanes)
+        )  # [M, lanes]
         position = (self.length - 1 + depth).view(-1, 1, 1).expand(-1, nodes, lanes)
         return self.draws.pick(probs[:, :, None], DRAFT, position, lane)
+
+    def apart(self, salt: int) -> BatchSampler:
+        return replace(self, salt=salt)
 
     def guess_coupled(self, probs: Tensor, depth: int) -> Tensor:
         """Shares `emit`'s stream on purpose: `Coupled` alone may verify it."""

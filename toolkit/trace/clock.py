@@ -9,7 +9,7 @@ import torch
 
 
 class Clock:
-    """`mark(name)` ends a phase; `ms()` gives each phase's duration in milliseconds."""
+    """`mark(name)` ends a phase, which may come more than once; `ms()` gives each phase's duration in milliseconds."""
 
     def __init__(self, device: torch.device) -> None:
         self.cuda = device.type == "cuda"
@@ -30,8 +30,8 @@ class Clock:
         spans: dict[str, float] = {}
         for name, (a, b) in zip(self.names[1:], pairwise(self.marks), strict=True):
             if isinstance(a, float) and isinstance(b, float):
-                spans[name] = 1e3 * (b - a)
+                spans[name] = spans.get(name, 0.0) + 1e3 * (b - a)
             elif isinstance(a, torch.cuda.Event) and isinstance(b, torch.cuda.Event):
                 b.synchronize()
-                spans[name] = a.elapsed_time(b)
+                spans[name] = spans.get(name, 0.0) + a.elapsed_time(b)
         return spans

@@ -105,6 +105,10 @@ class Branches:
         out = [[self._draw(DRAFT, depth, 0, law) for _ in range(lanes)] for law in _law(probs).unbind(1)]
         return torch.stack([torch.stack(lane, -1) for lane in out], 1)
 
+    def apart(self, salt: int) -> Branches:
+        """Draft noise is fresh anyway."""
+        return self
+
     def guess_coupled(self, probs: Tensor, depth: int) -> Tensor:
         return torch.stack([self._draw(EMIT, depth, 0, law) for law in _law(probs).unbind(1)], 1)
 
