@@ -7,8 +7,28 @@ from scipy.stats import chisquare
 from tiny import PROMPTS, Knows, Parrot, RandomTrees, Scripted, V, exact_law, greedy, lm, noisy_lm, reference, tiny
 
 from toolkit.cache import fill
-from toolkit.drafting import Adaptive, Chain, Confident, DraftModel, Dynamic, Fixed, NGram, Nothing, Sampled
+from toolkit.drafting import (
+    Adaptive,
+    BestFirst,
+    Block,
+    Budgets,
+    Chain,
+    Confident,
+    DraftModel,
+    Dynamic,
+    Eagle,
+    Fixed,
+    Lookahead,
+    Medusa,
+    Mixture,
+    NGram,
+    Nothing,
+    Recycling,
+    Sampled,
+)
+from toolkit.drafting.joined import branches
 from toolkit.engine import Engine
+from toolkit.heads import BlockHead, EagleHead, MedusaHead
 from toolkit.models.early_exit import first_layers
 from toolkit.models.hf import HFModel
 from toolkit.protocols import Proposal
@@ -33,6 +53,13 @@ DRAFTERS = {
     "random trees": lambda: RandomTrees(greedy(), STARTS),
     "knows": lambda: Knows(greedy(), STARTS, 6, wrong_at=3),
     "parrot": lambda: Parrot(),
+    "recycling": lambda: Recycling(),
+    "lookahead": lambda: Lookahead(),
+    "mixture": lambda: Mixture(
+        [NGram(shortest=1), DraftModel(noisy_lm(), Chain(2)), DraftModel(noisy_lm(3), Chain(2))]
+    ),
+    "budgets": lambda: Budgets(DraftModel(noisy_lm(), Sampled((3, 2))), [5, 2, 0, 9]),
+    "best first": lambda: DraftModel(noisy_lm(), BestFirst(7, 4)),
 }
 
 
@@ -169,11 +196,45 @@ def pvalue(found: dict, law: dict, n: int) -> float:
 SETTING = {"temperature": 0.7, "top_k": 4}
 
 
-@pytest.mark.parametrize("name", ["nothing", "chain", "dynamic", "distinct", "independent", "fixed", "parrot"])
+LAWS = {
+    **DRAFTERS,
+    "chain": lambda: DraftModel(noisy_lm(0, 0.1), Chain(2)),
+    "budgets": lambda: Budgets(DraftModel(noisy_lm(0, 0.1), Sampled((3, 2))), [i % 6 for i in range(1000)]),
+    "eagle": lambda: Eagle(EagleHead.of(lm(0)), Chain(2)),
+    "medusa": lambda: Medusa(MedusaHead.of(lm(0), heads=2), Sampled((2, 2))),
+    "block": lambda: Block(BlockHead.of(lm(0), mask=0, block=3, markov_rank=4), Sampled((2, 1), distinct=False)),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nothing", "chain", "dynamic", "distinct", "independent", "fixed", "parrot", "recycling", "lookahead", "mixture",
+        "budgets", "eagle", "medusa", "block",
+    ],
+)  # fmt: skip
 def test_the_first_two_tokens_have_the_targets_joint_law(name):
     law = exact_law(tiny(0), PROMPTS[0], top4, 2)
-    make = {**DRAFTERS, "chain": lambda: DraftModel(noisy_lm(0, 0.1), Chain(2))}[name]
-    assert pvalue(joint(make(), 1000, SETTING, 2), law, 2000) > 1e-4
+    assert pvalue(joint(LAWS[name](), 1000, SETTING, 2), law, 2000) > 1e-4
+
+
+class OneNoise(Mixture):
+    """Lets its drafters share their noise: what the second draws then tells what the first drew."""
+
+    def propose(self, context):
+        return branches([d.propose(context) for d in self.drafters])
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_noise_that_drafters_share_would_show(shared):
+    """Where nothing is truncated, and in the first token alone."""
+    law = exact_law(tiny(0), PROMPTS[0], lambda logits: logits.softmax(-1), 1)
+    pair = (OneNoise if shared else Mixture)([DraftModel(noisy_lm(0, 0.5), Chain(1)) for _ in range(2)])
+    found: dict[tuple[int, ...], int] = {}
+    for (first, _), count in joint(pair, 1000, {"temperature": 1.0}, 4).items():
+        found[(first,)] = found.get((first,), 0) + count
+    p = pvalue(found, law, 4000)
+    assert p < 1e-6 if shared else p > 1e-4, p
 
 
 class Mislabelled:
