@@ -21,3 +21,5 @@ from toolkit.drafting.shapes import Dynamic as Dynamic
 from toolkit.drafting.shapes import Fixed as Fixed
 from toolkit.drafting.shapes import Sampled as Sampled
 from toolkit.drafting.suffix import Suffix as Suffix
+from toolkit.drafting.translated import Intersection as Intersection
+from toolkit.drafting.translated import Reencode as Reencode

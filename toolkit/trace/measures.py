@@ -1,0 +1,115 @@
+"""What a drafter is worth, from the records of its steps.
+
+All look at the children of kept nodes alone: of other guesses nobody knows what the target would have said.
+
+- rank acceptance   P(the child of rank r is the accepted one | its parent was kept and it was drafted). Ranks follow the
+                    drafter's own probability, siblings of equal or unknown probability their order. What `planned.optimal`
+                    and `from_ranks` plan with.
+- calibration       does a guess of confidence c come true in c of all cases: reliability by bins, and the expected
+                    calibration error (Naeini et al. 2015; Guo et al. 2017).
+- draft cost        milliseconds of drafting for each guess that was sent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import nan, sqrt
+
+from toolkit.trace.metrics import row_steps
+from toolkit.trace.records import RowRecord, StepRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A frequency with its denominator."""
+
+    reached: int
+    accepted: int
+
+    @property
+    def rate(self) -> float:
+        return self.accepted / self.reached if self.reached else nan
+
+    def interval(self, z: float = 1.96) -> tuple[float, float]:
+        """Wilson's score interval; z is in standard deviations. (0, 1) without cases."""
+        n = self.reached
+        if not n:
+            return 0.0, 1.0
+        middle = (self.accepted + z * z / 2) / (n + z * z)
+        half = z / (n + z * z) * sqrt(self.accepted * (n - self.accepted) / n + z * z / 4)
+        return max(0.0, middle - half), min(1.0, middle + half)
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Guesses with confidence in [low, high): how sure the drafter was on average, and how often it was right."""
+
+    low: float
+    high: float
+    confidence: float
+    outcome: Rate
+
+
+def rank_acceptance(steps: Sequence[StepRecord], row: int | None = None) -> list[list[Rate]]:
+    """One list a depth from 1 on, in it one rate a rank from 0 on."""
+    reached: Counter[tuple[int, int]] = Counter()
+    accepted: Counter[tuple[int, int]] = Counter()
+    for r in row_steps(steps, row):
+        for depth, children in _children_of_the_path(r):
+            kept = set(r.path)
+            for rank, node in enumerate(sorted(children, key=lambda i: (-_confidence(r, i), i))):
+                reached[depth, rank] += 1
+                accepted[depth, rank] += node in kept
+    depths = max((d for d, _ in reached), default=0)
+    ranks = [1 + max(r for d, r in reached if d == depth) for depth in range(1, depths + 1)]
+    return [
+        [Rate(reached[depth, rank], accepted[depth, rank]) for rank in range(n)]
+        for depth, n in zip(range(1, depths + 1), ranks, strict=True)
+    ]
+
+
+def reliability(steps: Sequence[StepRecord], row: int | None = None, *, bins: int = 10) -> list[Bin]:
+    """The bins of equal width that hold any guess; none where the drafter names no confidence. Raises ValueError for
+    bins below one."""
+    if bins < 1:
+        raise ValueError(f"reliability needs at least one bin; got {bins}")
+    count, right = Counter[int](), Counter[int]()
+    sure: dict[int, float] = {}
+    for r in row_steps(steps, row):
+        if not r.confidence:
+            continue
+        kept = set(r.path)
+        for _, children in _children_of_the_path(r):
+            for node in children:
+                b = min(bins - 1, int(r.confidence[node] * bins))
+                count[b] += 1
+                right[b] += node in kept
+                sure[b] = sure.get(b, 0.0) + r.confidence[node]
+    return [Bin(b / bins, (b + 1) / bins, sure[b] / count[b], Rate(count[b], right[b])) for b in sorted(count)]
+
+
+def calibration_error(steps: Sequence[StepRecord], row: int | None = None, *, bins: int = 10) -> float:
+    """Expected calibration error, 0..1: the bins' gaps between confidence and frequency, weighted by their guesses. NaN
+    where the drafter names no confidence."""
+    found = reliability(steps, row, bins=bins)
+    total = sum(b.outcome.reached for b in found)
+    return sum(b.outcome.reached * abs(b.confidence - b.outcome.rate) for b in found) / total if total else nan
+
+
+def draft_ms_per_guess(steps: Sequence[StepRecord]) -> float:
+    """Milliseconds of drafting for each guess sent, over all rows; NaN when nothing was guessed."""
+    guesses = sum(len(r.token) - 1 for r in row_steps(steps))
+    return sum(s.ms.get("draft", 0.0) for s in steps) / guesses if guesses else nan
+
+
+def _children_of_the_path(r: RowRecord) -> Iterator[tuple[int, list[int]]]:
+    """For each kept node with children: their depth and their indices."""
+    for depth, node in enumerate(r.path, start=1):
+        if children := [i for i, parent in enumerate(r.parent) if parent == node]:
+            yield depth, children
+
+
+def _confidence(r: RowRecord, node: int) -> float:
+    return r.confidence[node] if r.confidence else 0.0
