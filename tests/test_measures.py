@@ -75,7 +75,7 @@ def test_a_drafter_that_is_the_target_is_calibrated_and_a_louder_one_is_not():
     assert error(HFModel(lm(0).model)) < 0.03
     loud = copy.deepcopy(lm(0).model)
     loud.lm_head.weight.data *= 4
-    assert error(HFModel(loud)) > 0.1
+    assert error(HFModel(loud)) > 0.05
 
 
 def test_measured_ranks_plan_a_tree():

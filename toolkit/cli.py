@@ -82,8 +82,9 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "--drafter",
         default="ngram",
         metavar="NAME",
-        help="none, ngram, early-exit or draft-model (default: %(default)s)",
+        help="none, ngram, suffix, lookahead, recycling, early-exit or draft-model (default: %(default)s)",
     )
+    draft.add_argument("--adaptive", action="store_true", help="guess only while that is faster than guessing nothing")
     draft.add_argument("--draft", metavar="MODEL", help="draft-model: a smaller model with the same vocabulary")
     draft.add_argument(
         "--exit-layer",
@@ -92,13 +93,15 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         help="early-exit: how many of the target's layers draft (default: a third)",
     )
     draft.add_argument(
-        "--shape", metavar="NAME", help="early-exit, draft-model: chain, dynamic or fixed (default: chain)"
+        "--shape", metavar="NAME", help="early-exit, draft-model: chain, dynamic, best-first or fixed (default: chain)"
     )
     draft.add_argument("--length", type=int, metavar="N", help="ngram, chain: guesses in a row (default: 10, 4)")
     draft.add_argument("--branches", type=int, metavar="N", help="ngram: places to copy from (default: 1)")
     draft.add_argument("--width", type=int, metavar="N", help="dynamic: children of a node (default: 4)")
-    draft.add_argument("--depth", type=int, metavar="N", help="dynamic: levels (default: 5)")
-    draft.add_argument("--budget", type=int, metavar="N", help="dynamic: nodes sent to the target (default: 16)")
+    draft.add_argument("--depth", type=int, metavar="N", help="dynamic, best-first: levels (default: 5)")
+    draft.add_argument(
+        "--budget", type=int, metavar="N", help="dynamic, best-first: nodes sent to the target (default: 16)"
+    )
     sampling = p.add_argument_group("sampling and stopping")
     sampling.add_argument(
         "--temperature", type=float, metavar="T", help="0 is greedy (default: 0, or 1 with a filter below)"

@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 from rich.live import Live as Screen
 
+from toolkit.drafting import Adaptive
 from toolkit.engine import Engine, Session
 from toolkit.engine.parts import DRAFTERS, SHAPES, drafter_named, shape_named
 from toolkit.models import zoo
@@ -26,8 +27,8 @@ USES = {  # which options mean something to which drafter and shape
     "length": {"ngram", "chain"},
     "branches": {"ngram"},
     "width": {"dynamic"},
-    "depth": {"dynamic"},
-    "budget": {"dynamic"},
+    "depth": {"dynamic", "best-first"},
+    "budget": {"dynamic", "best-first"},
     "exit_layer": {"early-exit"},
     "draft": {"draft-model"},
     "shape": {"early-exit", "draft-model"},
@@ -92,6 +93,8 @@ def check(options: argparse.Namespace) -> tuple[Sampling, Stopping]:
             )
         if isinstance(value, int) and value < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1; got {value}")
+    if options.adaptive and options.drafter == "none":
+        raise ValueError("--adaptive has no effect with --drafter none: name the drafter that may stop")
     if options.drafter == "draft-model" and options.draft is None:
         raise ValueError("--drafter draft-model needs --draft MODEL, a smaller model with the target's vocabulary")
     for name in ("repeats", "threads"):
@@ -129,6 +132,8 @@ def prepare(options: argparse.Namespace, sampling: Sampling, stopping: Stopping)
         draft=draft,
         **lookup,
     )
+    if options.adaptive:
+        drafter = Adaptive(drafter)
     encode = zoo.plain if options.no_chat else zoo.chat
     ends = Stopping(stopping.max_new_tokens, loaded.stop_tokens, stopping.strings)
     return Job(loaded, target, drafter, encode(loaded.tokenizer, options.prompt), sampling, ends)

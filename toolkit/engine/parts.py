@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from toolkit.drafting import Chain, DraftModel, Dynamic, Fixed, NGram, Nothing
+from collections.abc import Callable
+
+from toolkit.drafting import (
+    Adaptive,
+    BestFirst,
+    Chain,
+    DraftModel,
+    Dynamic,
+    Fixed,
+    Lookahead,
+    NGram,
+    Nothing,
+    Recycling,
+    Suffix,
+)
 from toolkit.models.early_exit import first_layers
 from toolkit.models.hf import HFModel
 from toolkit.protocols import LM, Drafter, Shape
 
-DRAFTERS = ("none", "ngram", "early-exit", "draft-model")
-SHAPES = ("chain", "dynamic", "fixed")
+DRAFTERS = ("none", "ngram", "suffix", "lookahead", "recycling", "early-exit", "draft-model")
+SHAPES = ("chain", "dynamic", "best-first", "fixed")
+PLAIN: dict[str, Callable[[], Drafter]] = {"suffix": Suffix, "lookahead": Lookahead, "recycling": Recycling}
 
 
 def shape_named(name: str = "chain", *, length: int = 4, width: int = 4, depth: int = 5, budget: int = 16) -> Shape:
-    """chain takes length, dynamic takes width, depth and budget. Raises ValueError for an unknown name."""
+    """chain takes length; dynamic width, depth and budget; best-first depth and budget. ValueError for an unknown name."""
     if name == "chain":
         return Chain(length)
     if name == "dynamic":
         return Dynamic(width, depth, budget)
+    if name == "best-first":
+        return BestFirst(budget, depth)
     if name == "fixed":
         return Fixed()
     raise ValueError(f"unknown shape {name!r}: use one of {', '.join(SHAPES)}")
@@ -32,12 +49,14 @@ def drafter_named(
     length: int = 10,
     branches: int = 1,
 ) -> Drafter:
-    """none; ngram (length, branches); early-exit (the target's first `exit_layer` layers, a third of them by default);
+    """none; ngram (length, branches); suffix; lookahead; recycling; early-exit (the target's first `exit_layer` layers, a third of them by default);
     draft-model (`draft`). Raises ValueError for an unknown name and for what a drafter lacks."""
     if name == "none":
         return Nothing()
     if name == "ngram":
         return NGram(length=length, branches=branches)
+    if name in PLAIN:
+        return PLAIN[name]()
     if name == "early-exit":
         if not isinstance(target, HFModel):
             raise ValueError(f"early-exit needs a Hugging Face model as target; got {type(target).__name__}")
@@ -52,7 +71,8 @@ def drafter_named(
 
 def menu(target: HFModel) -> dict[str, Drafter]:
     """The drafters that any target can have without further models, by what a menu calls them."""
-    found = {"none": drafter_named("none", target), "ngram": drafter_named("ngram", target)}
+    found = {name: drafter_named(name, target) for name in ("none", "ngram", *PLAIN)}
+    found["ngram, adaptive"] = Adaptive(drafter_named("ngram", target))
     if target.layers > 1:
         found["early exit, chain"] = drafter_named("early-exit", target)
         found["early exit, tree"] = drafter_named("early-exit", target, shape=shape_named("dynamic"))
