@@ -52,7 +52,10 @@ def test_help_answers_without_torch():
     ("arguments", "says"),
     [
         ([""], "the prompt is empty"),
-        (["x", "--drafter", "foo"], "unknown drafter 'foo'.*none, ngram, early-exit, draft-model"),
+        (
+            ["x", "--drafter", "foo"],
+            "unknown drafter 'foo'.*none, ngram, suffix, lookahead, recycling, early-exit, draft-model",
+        ),
         (["x", "--shape", "ring", "--drafter", "early-exit"], "unknown shape 'ring'"),
         (["x", "--max-new-tokens", "0"], "max_new_tokens.*0"),
         (["x", "--top-p", "1.5"], r"top_p.*\(0, 1\].*1.5"),

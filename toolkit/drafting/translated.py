@@ -58,7 +58,7 @@ def spelled(tokenizer: Tokenizer) -> dict[str, int]:
 
 @dataclass(slots=True)
 class Intersection:
-    """Guesses among the shared tokens alone (TLI, section 4.3 of the paper): q is the draft model's distribution over them.
+    """Guesses among the shared tokens alone (the paper calls it TLI): q is the draft model's distribution over them.
 
     Any shape, any rule, any temperature; exact, since q is 0 for the rest. Acceptance cannot exceed the target's mass on the
     shared tokens. Encodes each row's text anew in every step, on the host.
@@ -108,7 +108,7 @@ class Intersection:
 
 @dataclass(slots=True)
 class Reencode:
-    """Guesses text (SLEM, section 4.1): the draft model's greedy continuation, decoded by its tokenizer and encoded by the
+    """Guesses text (the paper calls it SLEM): the draft model's greedy continuation, decoded by its tokenizer and encoded by the
     target's. A chain of certain guesses a row, for any two tokenizers.
 
     length    draft tokens a step

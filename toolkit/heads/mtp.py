@@ -20,12 +20,14 @@ from toolkit.protocols import Tap
 
 
 class MTPHead(nn.Module):
-    """Answers the `PairHead` socket."""
+    """Answers the `PairHead` socket. norm_output: the state handed on is the one after the last norm (Qwen3-Next, FastMTP); not
+    so in DeepSeek-V3."""
 
-    def __init__(self, config: HeadConfig, borrowed: Borrowed, *, tap: Tap = "final") -> None:
+    def __init__(self, config: HeadConfig, borrowed: Borrowed, *, tap: Tap = "final", norm_output: bool = True) -> None:
         super().__init__()
         self.config, self.borrowed = config, borrowed
         self.taps: tuple[Tap, ...] = (tap,)
+        self.norm_output = norm_output
         self.token_layernorm = RMSNorm(config.hidden, config.eps)
         self.hidden_layernorm = RMSNorm(config.hidden, config.eps)
         self.input_proj = nn.Linear(2 * config.hidden, config.hidden, bias=False)
@@ -33,9 +35,9 @@ class MTPHead(nn.Module):
         self.final_layernorm = RMSNorm(config.hidden, config.eps)
 
     @classmethod
-    def of(cls, target: HFModel, *, tap: Tap = "final") -> Self:
+    def of(cls, target: HFModel, *, tap: Tap = "final", norm_output: bool = True) -> Self:
         """A new head for `target`, randomly initialised, in its dtype and on its device."""
-        made = cls(HeadConfig.of(target), Borrowed.of(target), tap=tap)
+        made = cls(HeadConfig.of(target), Borrowed.of(target), tap=tap, norm_output=norm_output)
         return made.to(target.device, target.dtype).eval()
 
     def fuse(self, feature: Tensor) -> Tensor:
@@ -47,7 +49,7 @@ class MTPHead(nn.Module):
         turn = rotary(position, self.config)
         for layer in self.layers:
             x = layer(x, turn, attend)
-        return x
+        return self.final_layernorm(x) if self.norm_output else x
 
     def logits(self, state: Tensor) -> Tensor:
-        return self.borrowed.unembed(self.final_layernorm(state))
+        return self.borrowed.unembed(state if self.norm_output else self.final_layernorm(state))
