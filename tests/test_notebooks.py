@@ -10,6 +10,8 @@ from nbconvert import HTMLExporter
 FOLDER = Path(__file__).parents[1] / "notebooks"
 SENTENCES = {
     "01_first_run.ipynb": [r"identical: \d+ tokens, \d\.\d\d tokens per target pass", "the parrot changes nothing: 1"],
+    "02_drafters_and_trees.ipynb": [r"the same text 16 times of 16", r"calibration error 0\.\d\d", "the same text$"],
+    "03_is_it_lossless.ipynb": [r"proved: total variation \de-\d+ instead of 0\.", r"caught: (\d+) of \1", "not refuted"],
 }
 
 
@@ -39,13 +41,15 @@ def test_it_says_its_sentences(executed):
         o.text for c in notebook.cells if c.cell_type == "code" for o in c.outputs if o.output_type == "stream"
     )
     for sentence in SENTENCES[name]:
-        assert re.search(sentence, printed), printed
+        assert re.search(sentence, printed, re.M), printed
 
 
 @pytest.mark.slow
 def test_saved_and_exported_it_still_shows_the_last_tree(executed):
     """Without a kernel and without our scripts: the picture beside the widget holds the state at the end of the run."""
-    _, notebook = executed
+    name, notebook = executed
+    if not name.startswith("01"):
+        return  # no laboratory in it
     page, _ = HTMLExporter().from_notebook_node(notebook)
     pictures = page.split('class="specdec-static"')[1:]
     assert pictures and "<svg" in pictures[0] and "tokens in" in pictures[0] and "accepted" in pictures[0]
