@@ -41,7 +41,7 @@ class Pace:
 class Adaptive:
     """Lets `drafter` guess while that is faster than guessing nothing.
 
-    probe   steps of each way before it is judged, and of every later look at the slower one
+    probe   steps with guesses before they are judged, and of every later look at them; half of it, steps without
     patience  steps until the first such look; doubled, up to 16 times itself, each time the slower one is still slower
     fade    weight of the past against a new step, 0..1: 0.9 remembers about ten steps
 
@@ -62,6 +62,7 @@ class Adaptive:
     _left: int = field(init=False, repr=False)  # steps until the other way is looked at, or until the look ends
     _looking: bool = field(default=False, init=False, repr=False)
     _wait: int = field(init=False, repr=False)
+    _known: int = field(default=0, init=False, repr=False)  # steps without guesses at the last judgement
     _last: tuple[float, tuple[int, ...], np.ndarray, bool] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -100,12 +101,17 @@ class Adaptive:
         self._left -= 1
         if self._left > 0:
             return
-        if not self._looking:
-            self._looking, self._left = True, self.probe
+        known = self.without.steps > self._known  # steps in which nothing was found to guess have told it
+        if not self._looking and not (self.drafting and known):
+            self._looking = True
+            self._left = (
+                max(1, self.probe // 2) if self.drafting else self.probe
+            )  # a step without always brings one token
             return
         # No guess was seen yet: then guessing has cost nothing, and the first one should not wait for a look.
         faster = not self.with_guesses.steps or self.with_guesses.rate >= self.without.rate
         self._looking = False
+        self._known = self.without.steps
         self._wait = min(2 * self._wait, 16 * self.patience) if faster == self.drafting else self.patience
         self.drafting, self._left = faster, self._wait
 
