@@ -5,7 +5,7 @@ import torch
 import transformers as tf
 from tiny import PROMPTS, RandomTrees, reference
 
-from toolkit.drafting import Chain, DraftModel, NGram
+from toolkit.drafting import Chain, DraftModel, Dynamic, EarlyExit, NGram
 from toolkit.engine import Engine
 from toolkit.models.early_exit import first_layers
 from toolkit.models.hf import HFModel
@@ -130,8 +130,9 @@ def test_an_early_exit_shares_weights_and_leaves_the_model_alone(name):
     draft = first_layers(target, 2)
     assert {id(p) for p in draft.model.parameters()} < {id(p) for p in model.parameters()}
     want = [reference(model, p, 20) for p in PROMPTS]
-    session = Engine(target, DraftModel(draft, Chain(3)), stopping=Stopping(20)).generate(PROMPTS)
-    assert session.outputs == want == [reference(model, p, 20) for p in PROMPTS]
+    for drafter in (DraftModel(draft, Chain(3)), EarlyExit(draft, Dynamic(2, 3, 6))):
+        session = Engine(target, drafter, stopping=Stopping(20)).generate(PROMPTS)
+        assert session.outputs == want == [reference(model, p, 20) for p in PROMPTS]
     with pytest.raises(ValueError, match="1 to 2 of the 3 layers; got 3"):
         first_layers(target, 3)
 

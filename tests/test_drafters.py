@@ -6,8 +6,9 @@ from scipy.stats import chisquare
 from test_cache import context
 from tiny import PROMPTS, greedy, lm, noisy_lm, tiny
 
-from toolkit.drafting import Chain, DraftModel, Dynamic, Fixed, NGram, Nothing
+from toolkit.drafting import Chain, DraftModel, Dynamic, EarlyExit, Fixed, NGram, Nothing, Sampled
 from toolkit.engine import Engine
+from toolkit.models.early_exit import first_layers
 from toolkit.protocols import Context
 from toolkit.sampling import BatchSampler, Sampling, Stopping
 from toolkit.trace import metrics
@@ -139,3 +140,33 @@ def test_guesses_follow_the_requests_penalties_and_constraints(shape):
     rows = [r for r in metrics.row_steps(session.trace.steps) if not r.ended]
     deepest = [max(r.depth) for r in rows]
     assert all(len(r.path) - 1 == deep for r, deep in zip(rows, deepest, strict=True)) and max(deepest) >= 2
+
+
+@pytest.mark.parametrize(
+    "shape", [Chain(3), Dynamic(3, 3, 8), Fixed(), Sampled((2, 2))], ids=lambda s: type(s).__name__
+)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_an_early_exit_through_the_targets_cache_guesses_what_one_with_its_own_does(shape, temperature):
+    part, sampling = first_layers(lm(0), 1), [Sampling(temperature, seed=s) for s in range(4)]
+    runs = [
+        Engine(lm(0), kind(part, shape), stopping=Stopping(20)).generate(PROMPTS, sampling=sampling)
+        for kind in (EarlyExit, DraftModel)
+    ]
+    assert runs[0].outputs == runs[1].outputs
+    guessed = [[r.token for r in metrics.row_steps(run.trace.steps)] for run in runs]
+    assert guessed[0] == guessed[1] and max(map(len, guessed[0])) > 3
+
+
+def test_an_early_exit_of_another_model_is_refused():
+    with pytest.raises(ValueError, match="first layers of a model"):
+        EarlyExit(lm(0))
+    engine = Engine(lm(0), EarlyExit(first_layers(lm(0), 1)), stopping=Stopping(9))
+    session = engine.start(PROMPTS)
+    engine.step(session)
+    engine.target = lm(5)
+    with pytest.raises(ValueError, match="another model"):
+        engine.step(session)
+    engine.target = lm(0)
+    for _ in engine.run(session):
+        pass
+    assert session.outputs == [g[:9] for g in greedy()]

@@ -32,6 +32,29 @@ def test_longer_endings_get_larger_trees_and_room_is_respected():
 def test_nonsense_is_refused():
     with pytest.raises(ValueError, match="budget"):
         Suffix(budget=0)
+    with pytest.raises(ValueError, match="memory"):
+        Suffix(memory=-1)
+
+
+def test_it_remembers_other_texts_if_asked_and_never_runs_from_one_into_another():
+    for memory, learnt in ((0, []), (64, [(6,), (6, 7)])):
+        drafter = Suffix(longest=4, memory=memory)
+        drafter.propose(context([[1, 2, 5, 6, 7]]))
+        tree = drafter.propose(context([[9, 9, 8, 5]])).tree  # another text, which ends as the first one went
+        guessed = [tuple(tree.token[0, 1 : i + 1].tolist()) for i in range(1, tree.size)]
+        assert guessed == learnt
+    beside = Suffix(longest=4, memory=64).propose(context([[9, 9, 8, 5], [1, 2, 5, 6, 7]])).tree
+    assert beside.token[0, 1:].tolist() == [6, 7]  # learnt from the other row
+
+
+def test_what_it_remembers_has_an_end_and_changes_no_token():
+    drafter = Suffix(memory=40)
+    for _ in range(3):
+        assert Engine(lm(), drafter, stopping=Stopping(20)).generate(PROMPTS).outputs == [g[:20] for g in greedy()]
+        assert len(drafter.past) <= 40
+    large = Suffix(memory=400)
+    Engine(lm(), large, stopping=Stopping(20)).generate(PROMPTS)
+    assert metrics.acceptance_length(Engine(lm(), large, stopping=Stopping(20)).generate(PROMPTS).trace.steps) > 3
 
 
 def test_suffix_changes_no_token_also_when_swapped_in_and_out():

@@ -17,6 +17,7 @@ from toolkit.drafting import (
     DraftModel,
     Dynamic,
     Eagle,
+    EarlyExit,
     Fixed,
     Lookahead,
     Medusa,
@@ -50,6 +51,7 @@ DRAFTERS = {
     "adaptive": lambda: Adaptive(DraftModel(noisy_lm(), Chain(3)), probe=2),
     "fixed": lambda: DraftModel(noisy_lm(), Fixed()),
     "early exit": lambda: DraftModel(first_layers(lm(0), 1), Chain(3)),
+    "early exit, shared cache": lambda: EarlyExit(first_layers(lm(0), 1), Dynamic(3, 3, 8)),
     "random trees": lambda: RandomTrees(greedy(), STARTS),
     "knows": lambda: Knows(greedy(), STARTS, 6, wrong_at=3),
     "parrot": lambda: Parrot(),
@@ -74,7 +76,7 @@ def test_greedy_equals_transformers_in_ragged_batches(name, rule):
     session = Engine(lm(0), DRAFTERS[name](), rule, stopping=Stopping(40)).generate(PROMPTS)
     assert session.outputs == greedy()
     accepted, rejected = counts(session)
-    if name not in ("nothing", "parrot", "early exit"):
+    if name not in ("nothing", "parrot", "early exit", "early exit, shared cache"):
         assert accepted and rejected, "this run tested nothing"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolkit.drafting import Chain, DraftModel, Dynamic, Fixed, NGram, Nothing, Suffix
+from toolkit.drafting import Chain, DraftModel, Dynamic, EarlyExit, Fixed, NGram, Nothing, Suffix
 from toolkit.engine import Engine
 from toolkit.models import zoo
 from toolkit.models.baseline import diverge, hf_generate
@@ -56,9 +56,9 @@ def drafter(name: str, target: HFModel):
         "none": lambda: Nothing(),
         "ngram": lambda: NGram(),
         "ngram branches": lambda: NGram(branches=3, length=5),
-        "early exit, chain": lambda: DraftModel(first_layers(target, 10), Chain(3)),
-        "early exit, dynamic": lambda: DraftModel(first_layers(target, 10), Dynamic(3, 3, 8)),
-        "early exit, fixed": lambda: DraftModel(first_layers(target, 10), Fixed()),
+        "early exit, chain": lambda: EarlyExit(first_layers(target, 10), Chain(3)),
+        "early exit, dynamic": lambda: EarlyExit(first_layers(target, 10), Dynamic(3, 3, 8)),
+        "early exit, fixed": lambda: EarlyExit(first_layers(target, 10), Fixed()),
     }[name]()
 
 
@@ -123,9 +123,9 @@ def test_coupled_sampling_writes_the_plain_text_whatever_the_drafter(model, targ
     drafter = {
         "ngram": lambda: NGram(branches=2),
         "suffix": lambda: Suffix(),
-        "early exit, coupled chain": lambda: DraftModel(first_layers(target, 10), Chain(3, coupled=True)),
-        "early exit, dynamic": lambda: DraftModel(first_layers(target, 10), Dynamic(3, 3, 8)),
-        "early exit, fixed": lambda: DraftModel(first_layers(target, 10), Fixed()),
+        "early exit, coupled chain": lambda: EarlyExit(first_layers(target, 10), Chain(3, coupled=True)),
+        "early exit, dynamic": lambda: EarlyExit(first_layers(target, 10), Dynamic(3, 3, 8)),
+        "early exit, fixed": lambda: EarlyExit(first_layers(target, 10), Fixed()),
         "whole target": lambda: DraftModel(target, Chain(3, coupled=True)),
     }[name]()
     engine = Engine(target, drafter, Coupled(), stopping=Stopping(24, model.stop_tokens))

@@ -39,6 +39,7 @@ class Context:
     room: tuple[int, ...]  # guesses that could still be committed, a row; 0 where a row has ended
     sampler: Sampler
     feature: Tensor | None = None  # [B, S, F] target hidden states of the committed tokens but the pending one
+    cache: KVCache | None = None  # the target's own, of use to a drafter that is made of the target's layers
 
     @property
     def rows(self) -> int:
@@ -215,7 +216,9 @@ class Sampler(Protocol):
 class Drafter(Protocol):
     """Guesses. It keeps nothing that it could not rebuild from the context, so it may be swapped at any step.
 
-    A drafter that wants target features says so by an attribute `taps: tuple[Tap, ...]`. One that learns from the
+    A drafter that wants target features says so by an attribute `taps: tuple[Tap, ...]`. One that reads through the
+    target's cache names that target by an attribute `shares: LM`; the cache then holds all committed tokens but the pending
+    one, and what the drafter leaves in the provisional slots is overwritten by the target. One that learns from the
     target's own predictions has a method `observe(context, proposal, logits, verdict)`, called in every step after the rule;
     context and proposal are those of the step, logits [B, N, V] the target's after each node. It must not change them. A drafter
     made of others names them by an attribute `parts`; taps and `observe` are then asked of those."""

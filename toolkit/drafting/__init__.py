@@ -2,6 +2,7 @@
 
 from toolkit.drafting.adaptive import Adaptive as Adaptive
 from toolkit.drafting.eagle import Eagle as Eagle
+from toolkit.drafting.early_exit import EarlyExit as EarlyExit
 from toolkit.drafting.lookahead import Lookahead as Lookahead
 from toolkit.drafting.marginal import Block as Block
 from toolkit.drafting.marginal import Medusa as Medusa

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from toolkit.drafting.growth import at, catch_up, grow, without_features
 from toolkit.drafting.shapes import Chain
@@ -118,8 +118,7 @@ class PairReader:
 
     def _step(self, tree: TokenTree, state: Tensor, start: int) -> Tensor:
         place = positions(tree, self.cache)[:, start:] + self.first
-        module = self.head if isinstance(self.head, nn.Module) else nn.Identity()
-        attend = CachedAttend.tree(module, self.cache, tree, start, state.dtype)
+        attend = CachedAttend.tree(self.cache, tree, start, state.dtype)
         return self.head(tree.token[:, start:], state, place, attend)
 
 

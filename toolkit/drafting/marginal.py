@@ -87,7 +87,7 @@ class Block:
             self.cache, self._feature = cache, context.feature
         fill(_Rememberer(self.head, context.feature), cache, context)
         place = context.length[:, None] - 1 + torch.arange(self.head.block, device=context.token.device)
-        attend = CachedAttend.block(self.head, cache, self.head.block, weight.dtype)
+        attend = CachedAttend.block(cache, self.head.block, weight.dtype)
         logits = self.head(context.pending, place, attend)  # [B, D, V]
         markov = self.head.markov_head
         read = _levels(logits, markov)

@@ -85,6 +85,7 @@ class Engine:
             for stop, p, s in zip(stoppings, prompts, samplings, strict=True)
         ]
         _same_vocabulary(_leaves(self.drafter), self.target)
+        _shares(_leaves(self.drafter), self.target)
         with torch.inference_mode():
             session = Session.of(self.target, prompts, samplings, judges)
             for prompt, s in zip(prompts, samplings, strict=True):
@@ -101,7 +102,7 @@ class Engine:
         taps = _taps(parts)
         _same_vocabulary(parts, target)
         began = perf_counter()
-        session.read_up(target, taps)
+        session.read_up(target, taps, whole=_shares(parts, target))
         clock = Clock(session.token.device)
         context = session.context()
         proposal = _fit(drafter.propose(context), context.room, context.rows, type(drafter).__name__)
@@ -169,6 +170,17 @@ def _taps(parts: Sequence[Drafter]) -> tuple[Tap, ...]:
             f"use heads with the same taps"
         )
     return wanted[0] if wanted else ()
+
+
+def _shares(parts: Sequence[Drafter], target: LM) -> bool:
+    """Does a drafter read through the target's cache."""
+    shared = [lm for d in parts if (lm := getattr(d, "shares", None)) is not None]
+    if any(lm is not target for lm in shared):
+        raise ValueError(
+            f"an early exit reads through the cache of the target it was made from, and that is another model than {target!r}: "
+            f"make it from this one"
+        )
+    return bool(shared)
 
 
 def _same_vocabulary(parts: Sequence[Drafter], target: LM) -> None:

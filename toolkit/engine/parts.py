@@ -10,6 +10,7 @@ from toolkit.drafting import (
     Chain,
     DraftModel,
     Dynamic,
+    EarlyExit,
     Fixed,
     Lookahead,
     NGram,
@@ -61,7 +62,7 @@ def drafter_named(
         if not isinstance(target, HFModel):
             raise ValueError(f"early-exit needs a Hugging Face model as target; got {type(target).__name__}")
         layers = max(1, target.layers // 3) if exit_layer is None else exit_layer
-        return DraftModel(first_layers(target, layers), shape or Chain())
+        return EarlyExit(first_layers(target, layers), shape or Chain())
     if name == "draft-model":
         if draft is None:
             raise ValueError("draft-model needs the name or folder of a smaller model with the target's vocabulary")

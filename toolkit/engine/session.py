@@ -99,20 +99,31 @@ class Session:
         length = torch.tensor(self.lengths, device=self.token.device)
         room = tuple(max(0, j.room - 1) for j in self.judges)  # the bonus takes one
         return Context(
-            self.token, length, self.host, tuple(self.lengths), room, self.sampler.at(length, self.token), self.feature
+            self.token,
+            length,
+            self.host,
+            tuple(self.lengths),
+            room,
+            self.sampler.at(length, self.token),
+            self.feature,
+            self.cache,
         )
 
-    def read_up(self, lm: LM, taps: tuple[Tap, ...]) -> None:
+    def read_up(self, lm: LM, taps: tuple[Tap, ...], *, whole: bool = False) -> None:
         """Make the target's cache hold the committed tokens but the pending one: the prefill, and whatever a change of
-        target or of the features asked for makes necessary. The last of them may be left to the next tree's pass."""
+        target or of the features asked for makes necessary. The last of them may be left to the next tree's pass, unless the
+        `whole` is wanted now."""
         if lm is not self.lm or taps != self.taps:
             self.feature = None  # another tensor tells a head that what it knows is another model's
         if lm is not self.lm or (taps and taps != self.taps):
             self.lm, self.cache, self.behind = lm, lm.open(self.rows, self.token.shape[1]), True
         self.taps = taps
-        if self.behind:
+        if self.behind or (whole and self.unread):
+            self.unread = None
             context = self.context()
-            leave = 0 if taps else LEAVE  # a drafter that wants features wants those of every token before its guess
+            leave = (
+                0 if taps or whole else LEAVE
+            )  # a drafter that wants features wants those of every token before its guess
             fill(lm, self.cache, context, leave=leave, taps=taps, sink=self._file)
             lacking = np.array(context.lengths) - 1 - self.cache.filled
             slot = self.cache.length[:, None] + torch.arange(int(lacking.max()), device=self.token.device)  # [B, P]

@@ -11,15 +11,17 @@ Letters: B rows, N places or tokens, H hidden size, F tapped features, J block s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
 
 from toolkit.heads.config import Borrowed, HeadConfig, spread_taps
 from toolkit.heads.parts import Attend, Layer, RMSNorm, rotary
-from toolkit.models.hf import HFModel
 from toolkit.protocols import Tap
+
+if TYPE_CHECKING:
+    from toolkit.models.hf import HFModel
 
 
 class MarkovHead(nn.Module):

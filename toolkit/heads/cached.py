@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from toolkit.cache import LayerSpec, Slab, Store
 from toolkit.heads.config import HeadConfig
-from toolkit.models.attention import grouped_attention
+from toolkit.models.grouped import grouped_attention
 from toolkit.models.masks import additive, visible
 from toolkit.protocols import KVCache
 from toolkit.tree import TokenTree
@@ -23,26 +23,25 @@ from toolkit.tree import TokenTree
 class CachedAttend:
     """Answers the `Attend` socket: writes what is new into the provisional slots, and looks at all that a node may see."""
 
-    module: nn.Module
     cache: KVCache
     start: int
     mask: Tensor  # [B, 1, M, S] additive
 
     @classmethod
-    def tree(cls, module: nn.Module, cache: KVCache, tree: TokenTree, start: int, dtype: torch.dtype) -> Self:
+    def tree(cls, cache: KVCache, tree: TokenTree, start: int, dtype: torch.dtype) -> Self:
         """Nodes from `start` on see every settled slot and their own path."""
-        return cls(module, cache, start, additive(visible(tree, cache, start), dtype))
+        return cls(cache, start, additive(visible(tree, cache, start), dtype))
 
     @classmethod
-    def block(cls, module: nn.Module, cache: KVCache, places: int, dtype: torch.dtype) -> Self:
+    def block(cls, cache: KVCache, places: int, dtype: torch.dtype) -> Self:
         """`places` provisional slots that all see one another and every settled slot."""
         slot = torch.arange(cache.used + places, device=cache.length.device)
         seen = slot < cache.length[:, None] + places  # [B, S]
-        return cls(module, cache, 0, additive(seen[:, None].expand(-1, places, -1), dtype))
+        return cls(cache, 0, additive(seen[:, None].expand(-1, places, -1), dtype))
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         keys, values = self.cache.write(layer, self.start, k, v)
-        return grouped_attention(self.module, q, keys, values, self.mask)[0]
+        return grouped_attention(None, q, keys, values, self.mask)[0]
 
 
 def open_cache(config: HeadConfig, rows: int, slots: int, like: Tensor) -> Store:

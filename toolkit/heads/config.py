@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor, nn
 
-from toolkit.models.hf import HFModel
 from toolkit.protocols import Tap
+
+if TYPE_CHECKING:
+    from toolkit.models.hf import HFModel
 
 
 @dataclass(frozen=True, slots=True)

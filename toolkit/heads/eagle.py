@@ -9,15 +9,17 @@ Letters: B rows, N nodes, H hidden size, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
 
 from toolkit.heads.config import Borrowed, HeadConfig
 from toolkit.heads.parts import Attend, Layer, rotary
-from toolkit.models.hf import HFModel
 from toolkit.protocols import Tap
+
+if TYPE_CHECKING:
+    from toolkit.models.hf import HFModel
 
 
 class EagleHead(nn.Module):

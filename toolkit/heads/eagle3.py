@@ -10,15 +10,17 @@ Letters: B rows, N nodes, H hidden size, F tapped features, T taps, V vocabulary
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
 
 from toolkit.heads.config import Borrowed, HeadConfig, spread_taps
 from toolkit.heads.parts import MLP, Attend, Attention, DraftVocabulary, Layer, RMSNorm, rotary
-from toolkit.models.hf import HFModel
 from toolkit.protocols import Tap
+
+if TYPE_CHECKING:
+    from toolkit.models.hf import HFModel
 
 
 class WideLayer(nn.Module):

@@ -8,15 +8,17 @@ Letters: B rows, H hidden size, K heads, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from toolkit.heads.config import Borrowed, HeadConfig
-from toolkit.models.hf import HFModel
 from toolkit.protocols import Tap
+
+if TYPE_CHECKING:
+    from toolkit.models.hf import HFModel
 
 
 class ResBlock(nn.Module):

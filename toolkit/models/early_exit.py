@@ -34,7 +34,9 @@ def first_layers(lm: HFModel, layers: int) -> HFModel:
         if module not in shared and isinstance(getattr(module, "config", None), type(text)):
             module.__dict__["config"] = text
     model.__dict__["config"] = config
-    return HFModel(model)
+    made = HFModel(model)
+    made.part_of = lm.part_of or lm
+    return made
 
 
 def _twig(module: M, old: nn.Module, new: nn.Module) -> M:

@@ -45,6 +45,7 @@ class HFModel:
         self.layers = int(self.config.num_hidden_layers)
         self.kinds = tuple(dict.fromkeys(getattr(self.config, "layer_types", None) or ("full_attention",)))
         self.dtype = model.dtype
+        self.part_of: HFModel | None = None  # the model whose first layers these are
         self._takes = frozenset(inspect.signature(model.forward).parameters)
         self.decoder = _refuse_by_name(self)  # the decoder layers, in order
         self._configs = attention_configs(model)
