@@ -121,6 +121,20 @@ def test_swaps_and_rewinds_change_nothing(seed):
     assert [sum(len(r.emitted) for s in session.trace.steps if (r := s.rows[b])) for b in range(4)] == [40] * 4
 
 
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_one_drafter_may_serve_two_batches_in_turn(name):
+    engine = Engine(lm(0), DRAFTERS[name](), stopping=Stopping(24))
+    batches = [PROMPTS, PROMPTS[::-1]]
+    sessions = [engine.start(prompts) for prompts in batches]
+    while not all(s.done for s in sessions):
+        for session in sessions:
+            if not session.done:
+                engine.step(session)
+    want = [g[:24] for g in greedy()]
+    assert sessions[0].outputs == want
+    assert sessions[1].outputs == want[::-1]
+
+
 def test_another_target_in_mid_run_goes_on_from_the_same_text():
     engine = Engine(lm(0), NGram(shortest=1), stopping=Stopping(40))
     session = engine.start(PROMPTS)

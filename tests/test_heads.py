@@ -389,3 +389,21 @@ def test_a_mixture_of_sampled_and_certain_guesses_has_rows_like_its_own(rule):
     really_tested(session)
     first = [r.token for r in metrics.row_steps(session.trace.steps)]
     assert max(map(len, first)) > 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stale", [False, True])
+def test_one_head_may_serve_two_batches_in_turn_with_rewinds(kind, stale):
+    own = drafter(kind, Chain(3))
+    if isinstance(own, Eagle):
+        own.stale = stale
+    engine = Engine(lm(0), own, stopping=Stopping(20))
+    sessions, rng = [engine.start(prompts) for prompts in (PROMPTS, PROMPTS[::-1])], random.Random(1)
+    while not all(s.done for s in sessions):
+        for session in sessions:
+            if not session.done:
+                engine.step(session)
+                if rng.random() < 0.2:
+                    session.rewind(2)
+    want = [g[:20] for g in greedy()]
+    assert [s.outputs for s in sessions] == [want, want[::-1]]

@@ -250,6 +250,14 @@ class Shape(Protocol):
         ...
 
 
+class ShapeChoice(Protocol):
+    """Stands where a shape stands, and chooses one anew in every step."""
+
+    def pick(self, context: Context) -> Shape | None:
+        """The shape of this step; None to guess nothing and spend nothing."""
+        ...
+
+
 class Rule(Protocol):
     """Decides which guesses are accepted. All rows at once, no host sync, all chance through the sampler.
 

@@ -1,6 +1,9 @@
-"""Drafters, one file each. All answer `propose(context)`; none keeps anything it could not rebuild from the context."""
+"""Drafters, one file each. All answer `propose(context)`; what they keep they could rebuild from the
+context, or it only decides what is guessed (pools, tables, paces)."""
 
 from toolkit.drafting.adaptive import Adaptive as Adaptive
+from toolkit.drafting.chosen import ByBatch as ByBatch
+from toolkit.drafting.chosen import ByCost as ByCost
 from toolkit.drafting.eagle import Eagle as Eagle
 from toolkit.drafting.early_exit import EarlyExit as EarlyExit
 from toolkit.drafting.lookahead import Lookahead as Lookahead

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toolkit.drafting.growth import at, catch_up, grow, without_features
+from toolkit.drafting.growth import at, catch_up, grow, no_guess, shape_of, without_features
 from toolkit.drafting.shapes import Chain
 from toolkit.heads.cached import CachedAttend, open_cache
 from toolkit.heads.config import HeadConfig
 from toolkit.heads.parts import Attend
 from toolkit.models.masks import positions
-from toolkit.protocols import Context, KVCache, Proposal, Reading, Shape, Tap
+from toolkit.protocols import Context, KVCache, Proposal, Reading, Shape, ShapeChoice, Tap
 from toolkit.tree import TokenTree
 
 
@@ -60,7 +60,7 @@ class Eagle:
     """
 
     head: PairHead
-    shape: Shape = field(default_factory=Chain)
+    shape: Shape | ShapeChoice = field(default_factory=Chain)
     stale: bool = False
     first: int = 0
     cache: KVCache | None = field(default=None, repr=False)
@@ -73,8 +73,9 @@ class Eagle:
 
     @torch.inference_mode()
     def propose(self, context: Context) -> Proposal:
-        if context.feature is None or context.longest < 2:
-            return Proposal(TokenTree.chain(context.pending))
+        shape = shape_of(self.shape, context)
+        if shape is None or context.feature is None or context.longest < 2:
+            return no_guess(context)
         pairs = pairs_of(context, self.head.config.vocab)
         cache = self.cache
         if cache is None or len(cache.filled) != context.rows or context.feature is not self._feature:
@@ -85,7 +86,7 @@ class Eagle:
         reader = PairReader(self.head, cache, context.feature, self.first)
         _, pending = catch_up(reader, cache, pairs)
         reader.states = at(reader.states, pending)
-        proposal = grow(reader.grown, self.shape, context, self.head.logits(reader.states))
+        proposal = grow(reader.grown, shape, context, self.head.logits(reader.states))
         self._guessed = reader.tree
         return without_features(proposal, context)
 
@@ -132,7 +133,12 @@ def pairs_of(context: Context, vocab: int) -> Context:
 
 
 def keep_own(cache: KVCache, guessed: TokenTree, pairs: Context) -> None:
-    """Settle the guesses that were accepted, as the head read them. [B, N] along the committed tokens from the root."""
+    """Settle the guesses that were accepted, as the head read them; none after a rewind or on another text, where they no
+    longer stand behind what is settled."""
+    before = cache.filled
+    cache.agree(pairs)
+    if not np.array_equal(before, cache.filled):
+        return
     here = cache.length[:, None] + guessed.depth  # the pair slot each node would stand in
     inside = here < pairs.length[:, None] - 1
     right = inside & guessed.real & (pairs.token.gather(1, here.clamp(max=pairs.token.shape[1] - 1)) == guessed.token)

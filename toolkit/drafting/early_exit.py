@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from toolkit.drafting.growth import grow
+from toolkit.drafting.growth import grow, no_guess, shape_of
 from toolkit.drafting.shapes import Chain
-from toolkit.protocols import LM, Context, Proposal, Shape
+from toolkit.protocols import LM, Context, Proposal, Shape, ShapeChoice
 from toolkit.tree import TokenTree
 
 
@@ -24,7 +24,7 @@ class EarlyExit:
     """
 
     model: LM
-    shape: Shape = field(default_factory=Chain)
+    shape: Shape | ShapeChoice = field(default_factory=Chain)
 
     def __post_init__(self) -> None:
         if self.shares is None:
@@ -43,10 +43,13 @@ class EarlyExit:
             raise ValueError(
                 "EarlyExit reads through the target's cache, and this context has none: use it in an Engine"
             )
+        shape = shape_of(self.shape, context)
+        if shape is None:
+            return no_guess(context)
         root = TokenTree.chain(context.pending)
         return grow(
             lambda tree, start: model.read(tree, cache, start).logits,
-            self.shape,
+            shape,
             context,
             model.read(root, cache).logits,
         )

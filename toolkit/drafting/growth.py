@@ -6,19 +6,30 @@ Letters: B rows, N nodes, M nodes of the last level, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from toolkit.cache import fill
-from toolkit.protocols import Context, KVCache, Proposal, Reader, Reading, Shape
+from toolkit.protocols import Context, KVCache, Proposal, Reader, Reading, Shape, ShapeChoice
 from toolkit.tree import TokenTree
 
 LAG = 16  # committed tokens that may be read in one pass with the pending one, logits and all
 
 Read = Callable[[TokenTree, int], Tensor]
 """(tree, start) to logits [B, M, V] after the nodes from `start` on, the earlier ones having been read before."""
+
+
+def shape_of(shape: Shape | ShapeChoice, context: Context) -> Shape | None:
+    """The shape of this step; None to guess nothing."""
+    given: Any = shape
+    return given.pick(context) if hasattr(given, "pick") else given
+
+
+def no_guess(context: Context) -> Proposal:
+    return Proposal(TokenTree.chain(context.pending))
 
 
 def catch_up(model: Reader, cache: KVCache, context: Context) -> tuple[Reading, Tensor]:

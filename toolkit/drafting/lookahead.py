@@ -31,7 +31,7 @@ class Lookahead:
 
     A step's tree has columns * (size - 1) + guesses * (size - 1) guesses at most: each is a row of the target's pass, which
     is where the method's price lies. The pool is kept from request to request; it only decides what is guessed. The first
-    window copies tokens of the text. Works on the host with one copy of the window's arg-max tokens a step.
+    window copies tokens of the text. In a `Mixture` it learns when it is the first drafter. Works on the host with one copy of the window's arg-max tokens a step.
     Raises ValueError for counts below one and a size below two.
     """
 
@@ -76,12 +76,16 @@ class Lookahead:
         """Take the next generation from the target's pass, keep the trails, and move on by what was accepted."""
         if len(self._window) != context.rows or len(self._place) != context.rows:
             return
-        said = logits.argmax(-1).cpu().numpy()  # [B, N]
-        kept = proposal.tree.path(verdict.tip).sum(1).tolist()  # tokens committed: accepted ones and one more
+        tree = proposal.tree
+        said, token, real = (x.cpu().numpy() for x in (logits.argmax(-1), tree.token, tree.real))  # [B, N]
+        kept = tree.path(verdict.tip).sum(1).tolist()  # tokens committed: accepted ones and one more
         for b, room in enumerate(context.room):
             if room < 1:
                 continue
             window, at = self._window[b], self._place[b]
+            mine = slice(at, at + len(window) * self.columns)
+            if token[b, mine].tolist() != [t for line in window for t in line] or not real[b, mine].all():
+                continue  # in a mixture, or cut by a budget, the window may stand elsewhere or not at all
             last = at + (len(window) - 1) * self.columns
             fresh = said[b, last : last + self.columns].tolist()
             whole = [*window, fresh]

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from toolkit.cache import fill
-from toolkit.drafting.growth import Read, grow, without_features
+from toolkit.drafting.growth import Read, grow, no_guess, shape_of, without_features
 from toolkit.drafting.shapes import Dynamic
 from toolkit.heads.block import BlockHead
 from toolkit.heads.cached import CachedAttend, open_cache
-from toolkit.protocols import Context, KVCache, Proposal, Reading, Shape, Tap
+from toolkit.protocols import Context, KVCache, Proposal, Reading, Shape, ShapeChoice, Tap
 from toolkit.tree import TokenTree
 
 
@@ -44,7 +44,7 @@ class Medusa:
     """
 
     head: MarginalHead
-    shape: Shape = field(default_factory=Dynamic)
+    shape: Shape | ShapeChoice = field(default_factory=Dynamic)
 
     @property
     def taps(self) -> tuple[Tap, ...]:
@@ -52,12 +52,13 @@ class Medusa:
 
     @torch.inference_mode()
     def propose(self, context: Context) -> Proposal:
-        if context.feature is None or context.longest < 2:
-            return Proposal(TokenTree.chain(context.pending))
+        shape = shape_of(self.shape, context)
+        if shape is None or context.feature is None or context.longest < 2:
+            return no_guess(context)
         slot = (context.length - 2).clamp(min=0)
         rows = torch.arange(context.rows, device=slot.device)
         logits = self.head(_typed(context.feature[rows, slot], self.head))
-        proposal = grow(_levels(logits), self.shape, context, logits[:, :1], horizon=self.head.horizon)
+        proposal = grow(_levels(logits), shape, context, logits[:, :1], horizon=self.head.horizon)
         return without_features(proposal, context)
 
 
@@ -69,7 +70,7 @@ class Block:
     """
 
     head: BlockHead
-    shape: Shape = field(default_factory=Dynamic)
+    shape: Shape | ShapeChoice = field(default_factory=Dynamic)
     cache: KVCache | None = field(default=None, repr=False)
     _feature: Tensor | None = field(default=None, init=False, repr=False)
 
@@ -79,8 +80,9 @@ class Block:
 
     @torch.inference_mode()
     def propose(self, context: Context) -> Proposal:
-        if context.feature is None or context.longest < 2:
-            return Proposal(TokenTree.chain(context.pending))
+        shape = shape_of(self.shape, context)
+        if shape is None or context.feature is None or context.longest < 2:
+            return no_guess(context)
         cache, weight = self.cache, self.head.fc.weight
         if cache is None or len(cache.filled) != context.rows or context.feature is not self._feature:
             cache = open_cache(self.head.config, context.rows, context.token.shape[1] + self.head.block, weight)
@@ -92,7 +94,7 @@ class Block:
         markov = self.head.markov_head
         read = _levels(logits, markov)
         first = logits[:, :1] + markov(context.pending) if markov else logits[:, :1]
-        return without_features(grow(read, self.shape, context, first, horizon=self.head.horizon), context)
+        return without_features(grow(read, shape, context, first, horizon=self.head.horizon), context)
 
 
 class _Rememberer:

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toolkit.drafting.growth import at, catch_up, grow
+from toolkit.drafting.growth import at, catch_up, grow, no_guess, shape_of
 from toolkit.drafting.shapes import Chain
-from toolkit.protocols import LM, Context, KVCache, Proposal, Shape
+from toolkit.protocols import LM, Context, KVCache, Proposal, Shape, ShapeChoice
 from toolkit.tree import TokenTree
 
 
@@ -68,7 +68,7 @@ class Intersection:
     draft_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
     target_vocab: int
-    shape: Shape = field(default_factory=Chain)
+    shape: Shape | ShapeChoice = field(default_factory=Chain)
     cache: KVCache | None = field(default=None, repr=False)
     _shared: Vocabularies | None = field(default=None, init=False, repr=False)
 
@@ -78,6 +78,9 @@ class Intersection:
         )
 
     def propose(self, context: Context) -> Proposal:
+        shape = shape_of(self.shape, context)
+        if shape is None:
+            return no_guess(context)
         own = retold(context, self.target_tokenizer, self.draft_tokenizer)
         cache = self.cache
         if cache is None or len(cache.filled) != context.rows:
@@ -87,7 +90,7 @@ class Intersection:
         def read(tree: TokenTree, start: int) -> Tensor:
             return self._widen(self.draft.read(self._narrow(tree), cache, start).logits)
 
-        return grow(read, self.shape, context, self._widen(at(reading.logits, pending)))
+        return grow(read, shape, context, self._widen(at(reading.logits, pending)))
 
     @property
     def shared(self) -> Vocabularies:

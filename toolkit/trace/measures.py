@@ -8,14 +8,16 @@ All look at the children of kept nodes alone: of other guesses nobody knows what
 - calibration       does a guess of confidence c come true in c of all cases: reliability by bins, and the expected
                     calibration error (Naeini et al. 2015; Guo et al. 2017).
 - draft cost        milliseconds of drafting for each guess that was sent.
+- cost curve        milliseconds of a target pass by its nodes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import nan, sqrt
+from statistics import median
 
 from toolkit.trace.metrics import row_steps
 from toolkit.trace.records import RowRecord, StepRecord
@@ -102,6 +104,27 @@ def draft_ms_per_guess(steps: Sequence[StepRecord]) -> float:
     """Milliseconds of drafting for each guess sent, over all rows; NaN when nothing was guessed."""
     guesses = sum(len(r.token) - 1 for r in row_steps(steps))
     return sum(s.ms.get("draft", 0.0) for s in steps) / guesses if guesses else nan
+
+
+def cost_curve(steps: Sequence[StepRecord]) -> Callable[[int], float]:
+    """Milliseconds of a target pass by its number of nodes, those of all running rows together: medians of what was
+    measured, with straight lines between them, level beyond the smallest and rising by the last slope beyond the largest.
+    Raises ValueError without steps."""
+    seen: dict[int, list[float]] = {}
+    for s in steps:
+        seen.setdefault(s.nodes * sum(r is not None for r in s.rows), []).append(s.ms.get("target", 0.0))
+    if not seen:
+        raise ValueError("a cost curve needs steps: run some with short and some with long drafts")
+    known = [(n, median(times)) for n, times in sorted(seen.items())]
+
+    def cost(nodes: int) -> float:
+        if nodes <= known[0][0] or len(known) == 1:
+            return known[0][1]
+        right = next((i for i, (n, _) in enumerate(known) if n >= nodes), len(known) - 1)
+        (a, low), (b, high) = known[right - 1], known[right]
+        return max(low + (high - low) * (nodes - a) / (b - a), min(low, high))
+
+    return cost
 
 
 def _children_of_the_path(r: RowRecord) -> Iterator[tuple[int, list[int]]]:

@@ -39,7 +39,7 @@ class Lab:
 
     target    "smollm2", a Hugging Face id, a folder, or what `zoo.load` gave
     drafter   a name of `drafters`, or a drafter of your own
-    drafters  the menu, name to drafter; none, ngram and two early exits by default
+    drafters  the menu, name to drafter; by default those of `engine.parts.menu`
     prompts   several prompts at once, one row each, instead of `prompt`
 
     `engine`, `live`, `session` and `trace` are the real things: whatever is assigned to `lab.engine` is used from the next
