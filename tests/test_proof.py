@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from toolkit.drafting.joined import branches
 from toolkit.protocols import Draw, Proposal, Rule, Sampler, Verdict
 from toolkit.sampling import filters
 from toolkit.tree import TokenTree
@@ -19,7 +20,7 @@ from toolkit.verification.enumerate import Truncation
 from toolkit.verification.exhibits import BIASED, WASTEFUL, Exhibit
 from toolkit.verification.point_mass import follow
 from toolkit.verification.proof import TOLERANCE, prove
-from toolkit.verification.toys import Paths, Table, sample
+from toolkit.verification.toys import Drawn, Paths, Table, random_table, sample
 
 P = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
 Q = torch.tensor([0.1, 0.2, 0.4, 0.3], dtype=torch.float64)
@@ -84,6 +85,29 @@ class Mixed:
 @pytest.mark.parametrize("rule", [Rejection(), Traversal(), PointMass()], ids=lambda r: type(r).__name__)
 def test_certain_nodes_among_sampled_ones(rule: Rule) -> None:
     assert prove(rule, (-1, 0, 0, 0), Mixed(), cases=10, horizon=2).exact
+
+
+@dataclass(frozen=True)
+class TwoDrafters:
+    """Children of the root from two drafters, each with its own q; `each` of either, in one tree as `Mixture` joins them."""
+
+    draw: Draw
+    each: int
+    other: Table = field(default_factory=lambda: random_table(4, 77))
+
+    def __call__(self, table: Table, parent: Tensor, root: Paths, sampler: Sampler) -> Proposal:
+        own = parent[:, : 1 + self.each]
+        return branches([Drawn(self.draw)(t, own, root, sampler.apart(i)) for i, t in enumerate((table, self.other))])
+
+
+@pytest.mark.parametrize("rule", [Rejection(), Traversal(), PointMass()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize(("draw", "each"), [("independent", 1), ("independent", 2), ("distinct", 2)])
+def test_two_drafters_in_one_tree(rule: Rule, draw: Draw, each: int) -> None:
+    cases = 10 if each == 1 else 3
+    proof = prove(rule, (-1, *[0] * 2 * each), TwoDrafters(draw, each), vocabulary=4, cases=cases, horizon=3 - each)
+    assert proof.exact, proof
+    alone = prove(rule, (-1, *[0] * each), draw, vocabulary=4, cases=cases)
+    assert proof.accepted > alone.accepted
 
 
 @pytest.mark.parametrize("exhibit", BIASED, ids=lambda e: e.name)
