@@ -240,7 +240,7 @@ def recomputed(engine: Engine, session, drafter: Eagle) -> Tensor:
 
 
 def keys(drafter: Eagle) -> Tensor:
-    cache = drafter.cache
+    cache = drafter.kept.store
     lengths = cache.filled
     return torch.cat([kind.keys[:, b, :, :n].flatten() for kind in cache.kinds.values() for b, n in enumerate(lengths)])
 

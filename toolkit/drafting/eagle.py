@@ -19,7 +19,7 @@ from torch import Tensor
 
 from toolkit.drafting.growth import at, catch_up, grow, no_guess, shape_of, without_features
 from toolkit.drafting.shapes import Chain
-from toolkit.heads.cached import CachedAttend, open_cache
+from toolkit.heads.cached import CachedAttend, HeadCache
 from toolkit.heads.config import HeadConfig
 from toolkit.heads.parts import Attend
 from toolkit.models.masks import positions
@@ -63,8 +63,7 @@ class Eagle:
     shape: Shape | ShapeChoice = field(default_factory=Chain)
     stale: bool = False
     first: int = 0
-    cache: KVCache | None = field(default=None, repr=False)
-    _feature: Tensor | None = field(default=None, init=False, repr=False)  # the features the cache was made from
+    kept: HeadCache = field(default_factory=HeadCache, repr=False)
     _guessed: TokenTree | None = field(default=None, init=False, repr=False)  # what the head read in the last step
 
     @property
@@ -77,11 +76,8 @@ class Eagle:
         if shape is None or context.feature is None or context.longest < 2:
             return no_guess(context)
         pairs = pairs_of(context, self.head.config.vocab)
-        cache = self.cache
-        if cache is None or len(cache.filled) != context.rows or context.feature is not self._feature:
-            cache = open_cache(self.head.config, context.rows, context.token.shape[1], _like(self.head))
-            self.cache, self._feature, self._guessed = cache, context.feature, None
-        if self.stale and self._guessed is not None:
+        cache, fresh = self.kept.fit(context, self.head.config, _like(self.head))
+        if self.stale and self._guessed is not None and not fresh:
             keep_own(cache, self._guessed, pairs)
         reader = PairReader(self.head, cache, context.feature, self.first)
         _, pending = catch_up(reader, cache, pairs)

@@ -19,7 +19,7 @@ from toolkit.cache import fill
 from toolkit.drafting.growth import Read, grow, no_guess, shape_of, without_features
 from toolkit.drafting.shapes import Dynamic
 from toolkit.heads.block import BlockHead
-from toolkit.heads.cached import CachedAttend, open_cache
+from toolkit.heads.cached import CachedAttend, HeadCache
 from toolkit.protocols import Context, KVCache, Proposal, Reading, Shape, ShapeChoice, Tap
 from toolkit.tree import TokenTree
 
@@ -71,8 +71,7 @@ class Block:
 
     head: BlockHead
     shape: Shape | ShapeChoice = field(default_factory=Dynamic)
-    cache: KVCache | None = field(default=None, repr=False)
-    _feature: Tensor | None = field(default=None, init=False, repr=False)
+    kept: HeadCache = field(default_factory=HeadCache, repr=False)
 
     @property
     def taps(self) -> tuple[Tap, ...]:
@@ -83,10 +82,8 @@ class Block:
         shape = shape_of(self.shape, context)
         if shape is None or context.feature is None or context.longest < 2:
             return no_guess(context)
-        cache, weight = self.cache, self.head.fc.weight
-        if cache is None or len(cache.filled) != context.rows or context.feature is not self._feature:
-            cache = open_cache(self.head.config, context.rows, context.token.shape[1] + self.head.block, weight)
-            self.cache, self._feature = cache, context.feature
+        weight = self.head.fc.weight
+        cache, _ = self.kept.fit(context, self.head.config, weight, places=self.head.block)
         fill(_Rememberer(self.head, context.feature), cache, context)
         place = context.length[:, None] - 1 + torch.arange(self.head.block, device=context.token.device)
         attend = CachedAttend.block(cache, self.head.block, weight.dtype)

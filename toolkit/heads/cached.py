@@ -15,7 +15,7 @@ from toolkit.cache import LayerSpec, Slab, Store
 from toolkit.heads.config import HeadConfig
 from toolkit.models.grouped import grouped_attention
 from toolkit.models.masks import additive, visible
-from toolkit.protocols import KVCache
+from toolkit.protocols import Context, KVCache
 from toolkit.tree import TokenTree
 
 
@@ -42,6 +42,24 @@ class CachedAttend:
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         keys, values = self.cache.write(layer, self.start, k, v)
         return grouped_attention(None, q, keys, values, self.mask)[0]
+
+
+@dataclass(slots=True)
+class HeadCache:
+    """A head's cache from step to step: made anew for a batch of another size and for other features, which are another
+    target's or another batch's."""
+
+    store: Store | None = None
+    feature: Tensor | None = None
+
+    def fit(self, context: Context, config: HeadConfig, like: Tensor, *, places: int = 0) -> tuple[Store, bool]:
+        """The cache for this context, with room for `places` more slots than it has tokens, and whether it is a new one."""
+        store = self.store
+        if store is not None and len(store.filled) == context.rows and context.feature is self.feature:
+            return store, False
+        store = open_cache(config, context.rows, context.token.shape[1] + places, like)
+        self.store, self.feature = store, context.feature
+        return store, True
 
 
 def open_cache(config: HeadConfig, rows: int, slots: int, like: Tensor) -> Store:
