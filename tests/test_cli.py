@@ -138,13 +138,13 @@ def test_compare_measures_in_one_run_and_writes_json(folder, tmp_path):
     assert done.returncode == 0, done.stderr
     report = json.loads(file.read_text())
     arms = report["arms"]
-    assert set(arms) == {"HF generate", "HF prompt lookup", "ours, no drafter", "ours, NGram", "ours, DraftModel"}
+    assert set(arms) == {"HF generate", "HF prompt lookup", "ours, no drafter", "ours, NGram", "ours, EarlyExit"}
     assert report["baseline"] == "HF generate" and arms["HF generate"]["ratio_to_baseline"] == [1.0, 1.0]
     for name, arm in arms.items():
         assert len(arm["tokens_per_second"]) == 2 and arm["new_tokens"] == 12
         assert name == "HF generate" or arm["output"] == "the same tokens as HF generate"
     assert arms["ours, no drafter"]["acceptance_length_with_bonus"] == 1
-    assert set(arms["ours, DraftModel"]["median_ms"]) == {"draft", "target", "verify", "commit"}
+    assert set(arms["ours, EarlyExit"]["median_ms"]) == {"draft", "target", "verify", "commit"}
     assert report["header"]["dtype"] == "torch.float64" and report["header"]["torch"]
 
 
