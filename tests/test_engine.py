@@ -294,7 +294,7 @@ def test_bad_prompts(prompts, says):
 def test_bad_counts_and_parts():
     with pytest.raises(ValueError, match="sampling has 1 entries for 2 prompts"):
         Engine(lm(0)).start([[1], [2]], sampling=[Sampling()])
-    with pytest.raises(ValueError, match="vocabulary has 32 tokens and the target's 64"):
+    with pytest.raises(ValueError, match="vocabulary of DraftModel has 32 tokens and the target's 64"):
         Engine(lm(0), DraftModel(lm(1, vocab=32))).start([[1]])
     with pytest.raises(ValueError, match="Greedy verifies at temperature 0 only"):
         Engine(lm(0), rule=Greedy(), sampling=Sampling(1.0)).generate([[1]])

@@ -340,6 +340,15 @@ def test_a_constraint_outside_the_draft_vocabulary_leaves_no_guess():
     assert all(t in outside for out in session.outputs for t in out)
 
 
+@pytest.mark.parametrize("kind", ["eagle", "eagle 3", "mtp", "medusa", "block"])
+def test_a_head_made_for_another_target_is_refused_in_a_sentence(kind):
+    """Another vocabulary before any work, another width at the first guess."""
+    with pytest.raises(ValueError, match=r"vocabulary of \w+ has 64 tokens and the target's 66"):
+        Engine(lm(1, vocab=V + 2), drafter(kind, Chain(2))).start(PROMPTS)
+    with pytest.raises(ValueError, match=r"reads features of width \d+, and this target's taps give \d+"):
+        Engine(successor(), drafter(kind, Chain(2)), stopping=Stopping(4)).generate(PROMPTS)
+
+
 def test_what_is_borrowed_is_not_the_heads():
     made = EagleHead.of(lm(0))
     assert not any("embed" in n or "lm_head" in n for n in made.state_dict())

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toolkit.drafting.growth import at, catch_up, grow, no_guess, shape_of, without_features
+from toolkit.drafting.growth import at, catch_up, check_width, grow, no_guess, shape_of, without_features
 from toolkit.drafting.shapes import Chain
 from toolkit.heads.cached import CachedAttend, HeadCache
 from toolkit.heads.config import HeadConfig
@@ -75,6 +75,7 @@ class Eagle:
         shape = shape_of(self.shape, context)
         if shape is None or context.feature is None or context.longest < 2:
             return no_guess(context)
+        check_width(self.head, context)
         pairs = pairs_of(context, self.head.config.vocab)
         cache, fresh = self.kept.fit(context, self.head.config, _like(self.head))
         if self.stale and self._guessed is not None and not fresh:

@@ -28,6 +28,15 @@ def shape_of(shape: Shape | ShapeChoice, context: Context) -> Shape | None:
     return given.pick(context) if hasattr(given, "pick") else given
 
 
+def check_width(head: object, context: Context) -> None:
+    """Raise ValueError where a head that names the width of its features is given others."""
+    given = 0 if context.feature is None else context.feature.shape[-1]
+    if given and (wanted := getattr(head, "width", given)) != given:
+        raise ValueError(
+            f"{type(head).__name__} reads features of width {wanted}, and this target's taps give {given}: use a head made for it"
+        )
+
+
 def no_guess(context: Context) -> Proposal:
     return Proposal(TokenTree.chain(context.pending))
 

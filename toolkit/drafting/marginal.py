@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from toolkit.cache import fill
-from toolkit.drafting.growth import Read, grow, no_guess, shape_of, without_features
+from toolkit.drafting.growth import Read, check_width, grow, no_guess, shape_of, without_features
 from toolkit.drafting.shapes import Dynamic
 from toolkit.heads.block import BlockHead
 from toolkit.heads.cached import CachedAttend, HeadCache
@@ -55,6 +55,7 @@ class Medusa:
         shape = shape_of(self.shape, context)
         if shape is None or context.feature is None or context.longest < 2:
             return no_guess(context)
+        check_width(self.head, context)
         slot = (context.length - 2).clamp(min=0)
         rows = torch.arange(context.rows, device=slot.device)
         logits = self.head(_typed(context.feature[rows, slot], self.head))
@@ -82,6 +83,7 @@ class Block:
         shape = shape_of(self.shape, context)
         if shape is None or context.feature is None or context.longest < 2:
             return no_guess(context)
+        check_width(self.head, context)
         weight = self.head.fc.weight
         cache, _ = self.kept.fit(context, self.head.config, weight, places=self.head.block)
         fill(_Rememberer(self.head, context.feature), cache, context)

@@ -185,12 +185,14 @@ def _shares(parts: Sequence[Drafter], target: LM) -> bool:
 
 def _same_vocabulary(parts: Sequence[Drafter], target: LM) -> None:
     for drafter in parts:
-        vocab = getattr(getattr(drafter, "model", None), "vocab", target.vocab)
-        if vocab != target.vocab:
-            raise ValueError(
-                f"the draft model's vocabulary has {vocab} tokens and the target's {target.vocab}: "
-                f"use a draft model with the target's tokenizer, or Intersection or Reencode for another one"
-            )
+        head = getattr(getattr(drafter, "head", None), "config", None)
+        known = (getattr(drafter, "model", None), "vocab"), (head, "vocab"), (drafter, "target_vocab")
+        for part, name in known:
+            if (vocab := getattr(part, name, target.vocab)) != target.vocab:
+                raise ValueError(
+                    f"the vocabulary of {type(drafter).__name__} has {vocab} tokens and the target's {target.vocab}: use a draft "
+                    f"model or head made for this target, or Intersection or Reencode for a model with another tokenizer"
+                )
 
 
 def _fit(proposal: Proposal, room: tuple[int, ...], rows: int, name: str) -> Proposal:

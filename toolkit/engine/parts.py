@@ -50,8 +50,8 @@ def drafter_named(
     length: int = 10,
     branches: int = 1,
 ) -> Drafter:
-    """none; ngram (length, branches); suffix; lookahead; recycling; early-exit (the target's first `exit_layer` layers, a third of them by default);
-    draft-model (`draft`). Raises ValueError for an unknown name and for what a drafter lacks."""
+    """none; ngram (length, branches); suffix; lookahead; recycling; early-exit (the target's first `exit_layer` layers, a
+    third of them by default); draft-model (`draft`). Raises ValueError for an unknown name and for what a drafter lacks."""
     if name == "none":
         return Nothing()
     if name == "ngram":

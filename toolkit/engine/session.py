@@ -121,9 +121,8 @@ class Session:
         if self.behind or (whole and self.unread):
             self.unread = None
             context = self.context()
-            leave = (
-                0 if taps or whole else LEAVE
-            )  # a drafter that wants features wants those of every token before its guess
+            # A drafter that wants features, or the cache itself, wants those of every token before its guess.
+            leave = 0 if taps or whole else LEAVE
             fill(lm, self.cache, context, leave=leave, taps=taps, sink=self._file)
             lacking = np.array(context.lengths) - 1 - self.cache.filled
             slot = self.cache.length[:, None] + torch.arange(int(lacking.max()), device=self.token.device)  # [B, P]

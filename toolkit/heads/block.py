@@ -85,6 +85,11 @@ class BlockHead(nn.Module):
         return made.to(target.device, target.dtype).eval()
 
     @property
+    def width(self) -> int:
+        """Of the features it reads."""
+        return self.fc.in_features
+
+    @property
     def horizon(self) -> int:
         return self.block - 1
 

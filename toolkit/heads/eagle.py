@@ -38,6 +38,11 @@ class EagleHead(nn.Module):
         made = cls(HeadConfig.of(target, layers=layers), Borrowed.of(target), bias=bias)
         return made.to(target.device, target.dtype).eval()
 
+    @property
+    def width(self) -> int:
+        """Of the features it reads."""
+        return self.config.hidden
+
     def fuse(self, feature: Tensor) -> Tensor:
         return feature
 

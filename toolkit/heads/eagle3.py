@@ -109,6 +109,11 @@ class Eagle3Head(nn.Module):
         made.lm_head.weight.data.copy_(rows if tokens is None else rows[tokens.to(rows.device)])
         return made.to(target.device, target.dtype).eval()
 
+    @property
+    def width(self) -> int:
+        """Of the features it reads."""
+        return self.fc.in_features
+
     def fuse(self, feature: Tensor) -> Tensor:
         if self.input_norm:
             feature = self.input_norm(feature)

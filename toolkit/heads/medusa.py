@@ -63,6 +63,11 @@ class MedusaHead(nn.Module):
         return made.to(target.device, target.dtype).eval()
 
     @property
+    def width(self) -> int:
+        """Of the features it reads."""
+        return self.config.hidden
+
+    @property
     def horizon(self) -> int:
         return len(self.blocks)
 

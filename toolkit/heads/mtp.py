@@ -42,6 +42,11 @@ class MTPHead(nn.Module):
         made = cls(HeadConfig.of(target), Borrowed.of(target), tap=tap, norm_output=norm_output)
         return made.to(target.device, target.dtype).eval()
 
+    @property
+    def width(self) -> int:
+        """Of the features it reads."""
+        return self.config.hidden
+
     def fuse(self, feature: Tensor) -> Tensor:
         return feature
 
