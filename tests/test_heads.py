@@ -116,7 +116,7 @@ def plain() -> list[list[int]]:
     return Engine(lm(0), rule=Coupled(), stopping=Stopping(20)).generate(PROMPTS, sampling=SAMPLED).outputs
 
 
-@pytest.mark.parametrize("shape", [*(s for s in SHAPES if s not in ("distinct", "independent")), "coupled"])
+@pytest.mark.parametrize("shape", [*SHAPES, "coupled"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_heads_change_no_coupled_token(kind, shape):
     how = {**SHAPES, "coupled": Chain(4, coupled=True)}[shape]

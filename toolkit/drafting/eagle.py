@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toolkit.drafting.growth import at, catch_up, check_width, grow, no_guess, shape_of, without_features
+from toolkit.drafting.growth import at, catch_up, features_at, grow, no_guess, shape_for, without_features
 from toolkit.drafting.shapes import Chain
 from toolkit.heads.cached import CachedAttend, HeadCache
 from toolkit.heads.config import HeadConfig
@@ -72,15 +72,14 @@ class Eagle:
 
     @torch.inference_mode()
     def propose(self, context: Context) -> Proposal:
-        shape = shape_of(self.shape, context)
-        if shape is None or context.feature is None or context.longest < 2:
+        shape, feature = shape_for(self.head, self.shape, context), context.feature
+        if shape is None or feature is None:
             return no_guess(context)
-        check_width(self.head, context)
         pairs = pairs_of(context, self.head.config.vocab)
         cache, fresh = self.kept.fit(context, self.head.config, _like(self.head))
         if self.stale and self._guessed is not None and not fresh:
             keep_own(cache, self._guessed, pairs)
-        reader = PairReader(self.head, cache, context.feature, self.first)
+        reader = PairReader(self.head, cache, feature, self.first)
         _, pending = catch_up(reader, cache, pairs)
         reader.states = at(reader.states, pending)
         proposal = grow(reader.grown, shape, context, self.head.logits(reader.states))
@@ -101,9 +100,7 @@ class PairReader:
         self, tree: TokenTree, cache: KVCache, start: int = 0, *, taps: Sequence[Tap] = (), last: int | None = None
     ) -> Reading:
         """A chain of pairs whose features are true. Its logits are for the caller to ask for, where they are wanted."""
-        slot = cache.length[:, None] + torch.arange(tree.size, device=tree.token.device)
-        slot = slot.clamp(max=self.feature.shape[1] - 1)
-        feature = self.feature.gather(1, slot[..., None].expand(-1, -1, self.feature.shape[-1]))
+        _, feature = features_at(self.feature, cache, tree.size)
         self.states = self._step(tree, self.head.fuse(feature.to(_like(self.head).dtype)), 0)
         return Reading(self.states)
 

@@ -28,13 +28,24 @@ def shape_of(shape: Shape | ShapeChoice, context: Context) -> Shape | None:
     return given.pick(context) if hasattr(given, "pick") else given
 
 
-def check_width(head: object, context: Context) -> None:
-    """Raise ValueError where a head that names the width of its features is given others."""
-    given = 0 if context.feature is None else context.feature.shape[-1]
-    if given and (wanted := getattr(head, "width", given)) != given:
+def shape_for(head: object, shape: Shape | ShapeChoice, context: Context) -> Shape | None:
+    """`shape_of` for a head on target features; None too where no row has any yet. Raises ValueError where a head that
+    names the width of its features is given others."""
+    if context.feature is None or context.longest < 2:
+        return None
+    given = context.feature.shape[-1]
+    if (wanted := getattr(head, "width", given)) != given:
         raise ValueError(
             f"{type(head).__name__} reads features of width {wanted}, and this target's taps give {given}: use a head made for it"
         )
+    return shape_of(shape, context)
+
+
+def features_at(feature: Tensor, cache: KVCache, places: int) -> tuple[Tensor, Tensor]:
+    """The next `places` slots of a head's cache [B, M], and of feature [B, S, F] what belongs there [B, M, F]."""
+    slot = cache.length[:, None] + torch.arange(places, device=feature.device)
+    inside = slot.clamp(max=feature.shape[1] - 1)[..., None]
+    return slot, feature.gather(1, inside.expand(-1, -1, feature.shape[-1]))
 
 
 def no_guess(context: Context) -> Proposal:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from toolkit.cache import fill
-from toolkit.drafting.growth import Read, check_width, grow, no_guess, shape_of, without_features
+from toolkit.drafting.growth import Read, features_at, grow, no_guess, shape_for, without_features
 from toolkit.drafting.shapes import Dynamic
 from toolkit.heads.block import BlockHead
 from toolkit.heads.cached import CachedAttend, HeadCache
@@ -52,13 +52,12 @@ class Medusa:
 
     @torch.inference_mode()
     def propose(self, context: Context) -> Proposal:
-        shape = shape_of(self.shape, context)
-        if shape is None or context.feature is None or context.longest < 2:
+        shape, feature = shape_for(self.head, self.shape, context), context.feature
+        if shape is None or feature is None:
             return no_guess(context)
-        check_width(self.head, context)
         slot = (context.length - 2).clamp(min=0)
         rows = torch.arange(context.rows, device=slot.device)
-        logits = self.head(_typed(context.feature[rows, slot], self.head))
+        logits = self.head(_typed(feature[rows, slot], self.head))
         proposal = grow(_levels(logits), shape, context, logits[:, :1], horizon=self.head.horizon)
         return without_features(proposal, context)
 
@@ -80,13 +79,12 @@ class Block:
 
     @torch.inference_mode()
     def propose(self, context: Context) -> Proposal:
-        shape = shape_of(self.shape, context)
-        if shape is None or context.feature is None or context.longest < 2:
+        shape, feature = shape_for(self.head, self.shape, context), context.feature
+        if shape is None or feature is None:
             return no_guess(context)
-        check_width(self.head, context)
         weight = self.head.fc.weight
         cache, _ = self.kept.fit(context, self.head.config, weight, places=self.head.block)
-        fill(_Rememberer(self.head, context.feature), cache, context)
+        fill(_Rememberer(self.head, feature), cache, context)
         place = context.length[:, None] - 1 + torch.arange(self.head.block, device=context.token.device)
         attend = CachedAttend.block(cache, self.head.block, weight.dtype)
         logits = self.head(context.pending, place, attend)  # [B, D, V]
@@ -105,9 +103,8 @@ class _Rememberer:
     def read(
         self, tree: TokenTree, cache: KVCache, start: int = 0, *, taps: Sequence[Tap] = (), last: int | None = None
     ) -> Reading:
-        slot = cache.length[:, None] + torch.arange(tree.size, device=tree.token.device)
-        inside = slot.clamp(max=self.feature.shape[1] - 1)[..., None].expand(-1, -1, self.feature.shape[-1])
-        feature = self.feature.gather(1, inside).to(self.head.fc.weight.dtype)
+        slot, feature = features_at(self.feature, cache, tree.size)
+        feature = feature.to(self.head.fc.weight.dtype)
         self.head.remember(feature, slot, lambda layer, k, v: cache.write(layer, 0, k, v))
         return Reading(feature[..., :0])
 

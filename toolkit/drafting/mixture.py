@@ -17,7 +17,8 @@ class Mixture:
     """All drafters' guesses in one tree, the first drafter's first; each guess keeps the q it was drawn from.
 
     Exact with `Rejection` and `Traversal`, which test siblings one after another, each against its own q. Drafters may be
-    certain ones and sampled ones; the sampled ones must draw alike. Their noise is kept apart. Raises ValueError for no
+    certain ones and sampled ones; the sampled ones must draw alike. Their noise is kept apart. Merging equal
+    guesses asks the device once a level. Raises ValueError for no
     drafters.
     """
 
