@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import threading
+import time
 
 import pytest
 from tiny import PROMPTS, greedy, lm, loaded
@@ -271,3 +272,18 @@ def test_the_painter_draws_the_last_and_survives_errors(capsys):
     assert painter.settle() and drawn[-1] == 199 and len(drawn) < 199
     painter.close()
     assert capsys.readouterr().err.count("a picture in the making") == 1
+
+
+def test_dear_pictures_come_seldom_and_a_hurried_one_at_once():
+    drawn: list[float] = []
+    painter = Painter(lambda: drawn.append(time.monotonic()), every=0.01, share=0.1, elsewhere=lambda: 10.0)
+    painter.hurry()
+    assert painter.settle() and len(drawn) == 1
+    painter.poke()
+    assert not painter.settle(0.3) and len(drawn) == 1  # a picture of 10 s is followed by a long rest
+    painter.hurry()
+    assert painter.settle(2.0) and len(drawn) == 2
+    painter.poke()
+    began = time.monotonic()
+    painter.close()  # does not wait for the rest to end
+    assert time.monotonic() - began < 2.0

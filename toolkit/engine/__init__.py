@@ -1,6 +1,7 @@
 """The loop: propose, read, verify, commit. Knows no widget, no training and no text."""
 
 from toolkit.engine.cores import give_back_cores as give_back_cores
+from toolkit.engine.cores import takes_every_core as takes_every_core
 from toolkit.engine.engine import Engine as Engine
 from toolkit.engine.live import Live as Live
 from toolkit.engine.session import Session as Session

@@ -8,6 +8,7 @@ pay a wake-up each: with two cores a model ran at half its speed. So whoever han
 from __future__ import annotations
 
 import ctypes
+import os
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +22,13 @@ def give_back_cores() -> None:
     nothing where torch does not come with GNU's OpenMP."""
     if library := _gnu_openmp():
         library.omp_pause_resource_all(SOFT)
+
+
+def takes_every_core(device: torch.device) -> bool:
+    """Does a model on this device compute on all cores that this process may use, so that whatever else runs on this
+    machine slows it down."""
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return device.type == "cpu" and torch.get_num_threads() >= mine
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import Any
 from IPython import get_ipython
 from IPython.display import HTML, display
 
-from toolkit.engine import Engine, Live, Session, give_back_cores
+from toolkit.engine import Engine, Live, Session, give_back_cores, takes_every_core
 from toolkit.engine.parts import menu
 from toolkit.models import zoo
 from toolkit.models.hf import HFModel
@@ -28,6 +28,7 @@ from toolkit.widgets.ribbon import Ribbon
 from toolkit.widgets.tree import TreeView
 
 CHARTS_EVERY = 1.0  # seconds; a plotly figure is far dearer to draw than a tree
+CHARTS_SELDOM = 10.0  # where the page is drawn on the model's own cores
 CONTROLS_EVERY = 0.4  # and a slider and a line of text, in a notebook page, cost more than a token
 
 
@@ -82,7 +83,7 @@ class Lab:
         self.controls.prompt.value = self.prompts[0]
         self.controls.chat.value = chat and loaded.tokenizer.chat_template is not None
         self.controls.delay.value = delay
-        self._painter = Painter(self._paint)
+        self._painter = Painter(self._paint, elsewhere=self._page_seconds)
         self._drawn: dict[float, float] = {}  # when the parts that are drawn seldom were drawn last
         self._wanted: int | None = None  # the step asked for, None to follow the newest
         self._moving = False  # the scrubber is being moved by us
@@ -116,7 +117,7 @@ class Lab:
     def stop(self) -> None:
         """End this run. What it wrote stays on the screen until the next one starts."""
         self.live.stop()
-        self._painter.poke()
+        self._painter.hurry()
 
     def wait(self, timeout: float | None = None) -> Session:
         """Block until the run pauses or ends and everything is drawn; raise what went wrong in it."""
@@ -154,7 +155,7 @@ class Lab:
         if step is not None and not 0 <= step < max(1, len(self.trace.steps)):
             raise ValueError(f"there is no step {step}: the run has steps 0 to {len(self.trace.steps) - 1}")
         self._wanted = step
-        self._painter.poke()
+        self._painter.hurry()
 
     @property
     def row(self) -> int:
@@ -209,7 +210,7 @@ class Lab:
         self._asked = (self.prompts, c.chat.value)
         self.session = session
         self.live = Live(self.engine, session, delay=c.delay.value)
-        self.live.listen(self._painter.poke)
+        self.live.listen(self._painter.hurry)
         session.trace.watch(self._see, every=0)
         self._wanted = None
         if len(c.row.options) != len(self.prompts):
@@ -217,7 +218,7 @@ class Lab:
             c.row.value = 0
         c.row.layout.display = "none" if len(self.prompts) == 1 else ""
         self.ribbon.start(self.prompts[self.row] + "\n\n", self.row)
-        self._painter.poke()
+        self._painter.hurry()
 
     def _see(self, records: Sequence[StepRecord]) -> None:
         self._painter.poke()
@@ -267,9 +268,13 @@ class Lab:
 
     def _other_row(self, _: object) -> None:
         self.ribbon.start(self.prompts[self.row] + "\n\n", self.row)
-        self._painter.poke()
+        self._painter.hurry()
 
     # ---- drawing, in the painter's thread ------------------------------------------------------------------------
+
+    def _page_seconds(self) -> float:
+        """What a picture takes from the model where both are computed on the same cores."""
+        return self.tree.cost / 1e3 if takes_every_core(self.session.token.device) else 0.0
 
     def _paint(self) -> None:
         steps, c = list(self.trace.steps), self.controls
@@ -289,7 +294,7 @@ class Lab:
             finally:
                 self._moving = False
             c.status.value = self._status(steps)
-        if self._due(CHARTS_EVERY, resting):
+        if self._due(CHARTS_SELDOM if self._page_seconds() else CHARTS_EVERY, resting):
             self.charts.update(steps, self.row)
         if self._handle and resting:
             self._handle.update(HTML(self._fallback()))

@@ -7,17 +7,27 @@ import threading
 import time
 from collections.abc import Callable
 
-LONGEST = 1.0  # seconds between two pictures, however dear they are
+LONGEST = 3.0  # seconds between two pictures, however dear they are
+SOON = 0.05  # seconds between two pictures that somebody waits for
 
 
 class Painter:
     """Calls `paint()` in a thread of its own soon after `poke()`, and once more after the last poke. Between two pictures
-    pass at least `every` seconds, and as many more as keep drawing below a `share` of one core: the run needs the same
-    interpreter. An error in `paint` is printed once a kind and never reaches the run."""
+    pass at least `every` seconds, and as many more as keep drawing below a `share` of the run's time: the run needs the
+    same interpreter, and the same cores where `elsewhere()` says that a page takes so many seconds of them for a picture.
+    `hurry()` is for what somebody waits for, and cuts the pause short. An error in `paint` is printed once a kind and never
+    reaches the run."""
 
-    def __init__(self, paint: Callable[[], None], every: float = 0.2, share: float = 0.02) -> None:
-        self.paint, self.every, self.share = paint, every, share
+    def __init__(
+        self,
+        paint: Callable[[], None],
+        every: float = 0.2,
+        share: float = 0.02,
+        elsewhere: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.paint, self.every, self.share, self.elsewhere = paint, every, share, elsewhere
         self._poked = threading.Event()
+        self._hurried = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
         self._closed = False
@@ -34,6 +44,11 @@ class Painter:
                 self._thread = threading.Thread(target=self._loop, name="specdec-painter", daemon=True)
                 self._thread.start()
 
+    def hurry(self, *_: object) -> None:
+        """Ask for a picture at once."""
+        self._hurried.set()
+        self.poke()
+
     def settle(self, timeout: float = 10.0) -> bool:
         """Wait until everything asked for is drawn."""
         return self._idle.wait(timeout)
@@ -42,6 +57,7 @@ class Painter:
         """End the thread."""
         with self._lock:
             self._closed, thread = True, self._thread
+        self._hurried.set()
         self._poked.set()
         if thread and thread is not threading.current_thread():
             thread.join()
@@ -50,6 +66,7 @@ class Painter:
         while not self._closed:
             self._poked.wait()
             self._poked.clear()
+            self._hurried.clear()
             began, worked = time.perf_counter(), time.thread_time()
             try:
                 if not self._closed:
@@ -62,5 +79,6 @@ class Painter:
                 self._idle.set()
                 if self._poked.is_set():  # poked in between: it is not idle after all
                     self._idle.clear()
-            rest = max(self.every, (time.thread_time() - worked) / self.share)
-            time.sleep(max(0.0, min(rest, LONGEST) - (time.perf_counter() - began)))
+            rest = max(self.every, (time.thread_time() - worked + self.elsewhere()) / self.share)
+            time.sleep(min(SOON, self.every))
+            self._hurried.wait(max(0.0, min(rest, LONGEST) - (time.perf_counter() - began)))

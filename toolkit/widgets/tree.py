@@ -16,12 +16,14 @@ HERE = Path(__file__).parent
 
 
 class TreeView(anywidget.AnyWidget):
-    """Draws what `show` is given. `chosen` is the node whose card is open, -1 for none; arrow keys and clicks move it."""
+    """Draws what `show` is given. `chosen` is the node whose card is open, -1 for none; arrow keys and clicks move it.
+    `cost` is how many milliseconds the page took for a picture, 0 for a page on another machine, a guess until it tells."""
 
     _esm = HERE / "tree.js"
     _css = HERE / "tree.css"
     scene = traitlets.Dict().tag(sync=True)
     chosen = traitlets.Int(-1).tag(sync=True)
+    cost = traitlets.Float(50.0).tag(sync=True)
 
     def __init__(self, decode: Decode) -> None:
         super().__init__()
