@@ -69,6 +69,64 @@ class RowRecord:
         return tuple(out)
 
 
+EventKind = Literal["added", "admitted", "prefilled", "preempted", "finished", "aborted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A turn in the life of a request.
+
+    tokens  admitted: tokens found in the prefix cache; prefilled: tokens that were read, those found left out; preempted:
+            tokens to be read again, unless they are found; finished and aborted: new tokens
+    detail  finished: why
+    """
+
+    kind: EventKind
+    request: str
+    at: float  # seconds since the session began
+    tokens: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How full the server was when a step ended."""
+
+    waiting: int  # requests
+    prefilling: int
+    running: int
+    rows: int  # rows a batch may have
+    pages: int  # of the target's pool
+    held: int  # pages that requests hold, shared ones once
+    cached: int  # pages that only the prefix cache keeps
+    prefilled: int = 0  # tokens read in this step's prefill, those read again included
+    reread: int = 0  # of these, tokens that had been read before a preemption
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixNode:
+    """A full page in the prefix cache."""
+
+    page: int
+    parent: int  # index of the node before it, -1 at the beginning of a text
+    tokens: tuple[int, ...]
+    held: bool  # by a request
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Pages, queues and prefix cache of a server between two steps."""
+
+    step: int
+    size: int  # tokens a page
+    pages: tuple[tuple[str, ...], ...]  # by page: the requests that hold it
+    prefix: tuple[PrefixNode, ...]  # parents first
+    waiting: tuple[str, ...]  # in the order they will be admitted
+    prefilling: tuple[str, ...]
+    running: tuple[str, ...]
+    settled: dict[str, int]  # tokens of a request that are in the cache
+
+
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     step: int
@@ -76,8 +134,11 @@ class StepRecord:
     drafter: str  # the parts that ran: their repr, shortened
     rule: str
     nodes: int  # nodes in the target's pass, a row, padding included
-    ms: dict[str, float] = field(default_factory=dict)  # draft, target, verify, commit
-    at: float = 0.0  # seconds since the session began
+    ms: dict[str, float] = field(default_factory=dict)  # draft, target, verify, commit; prefill
+    at: float = 0.0  # seconds since the session began, at the step's beginning
+    ids: tuple[str, ...] = ()  # the requests of the rows; none where rows never change
+    load: Load | None = None
+    events: tuple[Event, ...] = ()  # since the step before
 
     @property
     def total_ms(self) -> float:
