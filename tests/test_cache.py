@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -5,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import lm, tiny
 
-from toolkit.cache import LayerSpec, Slab, Store, fill
-from toolkit.protocols import Context
+from toolkit.cache import LayerSpec, Paged, Slab, Store, fill
+from toolkit.protocols import Context, Paging
 from toolkit.sampling import BatchSampler, Sampling
 from toolkit.tree import TokenTree
 
@@ -41,19 +43,23 @@ def holds(store: Store, b: int) -> list[list[float]]:
     """What each layer's settled slots of row b hold, by token."""
     n = int(store.length[b])
     out = []
-    for layer, spec in SPECS.items():
-        memory = store.kinds[spec]
-        at = store.place[layer]
-        assert torch.equal(memory.values[at, b, 0, :n, 0], memory.keys[at, b, 0, :n, 0] + 0.5)
-        out.append(((memory.keys[at, b, 0, :n, 0] - layer) / 10).tolist())
+    for layer in SPECS:
+        store.layout.reserve(store.bound, 1)
+        keys, values = store.layout.view(layer, store.used + 1)
+        assert torch.equal(values[b, 0, :n, 0], keys[b, 0, :n, 0] + 0.5)
+        out.append(((keys[b, 0, :n, 0] - layer) / 10).tolist())
     return out
 
 
-@settings(deadline=None, max_examples=60)
+LAYOUTS = [Slab, lambda: Paged(1), lambda: Paged(2, shared=False), lambda: Paged(4, 40)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@settings(deadline=None, max_examples=30)
 @given(st.data())
-def test_keep_settles_the_path_in_order_on_every_layer(data):
+def test_keep_settles_the_path_in_order_on_every_layer(layout, data):
     """Steps of random trees over rows of different lengths, with so few slots that the memory must grow."""
-    store = Store.empty(Slab(), SPECS, 3, 2, "cpu")
+    store = Store.empty(layout(), SPECS, 3, 2, "cpu")
     kept: list[list[int]] = [[], [], []]
     for step in range(data.draw(st.integers(1, 5))):
         n = data.draw(st.integers(1, 5))
@@ -76,16 +82,18 @@ def test_keep_settles_the_path_in_order_on_every_layer(data):
         assert store.used >= int(store.length.max())
 
 
-def test_a_chain_moves_nothing_and_ends_where_its_path_ends():
-    store = Store.empty(Slab(), SPECS, 2, 8, "cpu")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_chain_moves_nothing_and_ends_where_its_path_ends(layout):
+    store = Store.empty(layout(), SPECS, 2, 8, "cpu")
     tree = TokenTree.chain(torch.tensor([[1, 2, 3], [4, 5, 6]]))
     write(store, tree.token)
     store.keep(tree, tree.path(torch.tensor([2, 0])))
     assert holds(store, 0) == [[1, 2, 3]] * 3 and holds(store, 1) == [[4]] * 3
 
 
-def test_agree_trusts_the_common_prefix_only():
-    store = Store.empty(Slab(), SPECS, 2, 8, "cpu")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_agree_trusts_the_common_prefix_only(layout):
+    store = Store.empty(layout(), SPECS, 2, 8, "cpu")
     tree = TokenTree.chain(torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]]))
     write(store, tree.token)
     store.keep(tree, tree.real)
@@ -98,11 +106,12 @@ def test_agree_trusts_the_common_prefix_only():
     assert store.filled.tolist() == [2, 1], "what was given up does not come back by itself"
 
 
+@pytest.mark.parametrize("paging", [None, Paging(1), Paging(4, 9)])
 @pytest.mark.parametrize("chunk", [*range(1, 13), 256])
-def test_every_chunk_size_fills_the_same(chunk):
+def test_every_chunk_size_fills_the_same(chunk, paging):
     texts = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [2, 7, 1], [8]]
-    cache = lm(0).open(3, 4)
-    fill(lm(0), cache, context(texts), chunk=chunk)
+    cache = lm(0).open(3, 4, paging)
+    fill(lm(0), cache, replace(context(texts), chunk=chunk))
     assert cache.filled.tolist() == [10, 2, 0]
     tree = TokenTree.chain(torch.tensor([[5], [1], [8]]))
     logits = lm(0).read(tree, cache).logits

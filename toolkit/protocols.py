@@ -10,7 +10,7 @@ Letters: B rows (requests), N nodes, M nodes just read, Q rows of q, S slots, V 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -29,6 +29,16 @@ LM head reads, after the last norm."""
 
 
 @dataclass(frozen=True, slots=True)
+class Paging:
+    """Caches made of pages: tokens a page, pages in all (None: as many as it takes), and whether full pages are kept for
+    requests that begin alike."""
+
+    size: int = 16
+    count: int | None = None
+    shared: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """What is committed so far. The last committed token of a row is its *pending* token: no model has read it yet."""
 
@@ -40,6 +50,10 @@ class Context:
     sampler: Sampler
     feature: Tensor | None = None  # [B, S, F] target hidden states of the committed tokens but the pending one
     cache: KVCache | None = None  # the target's own, of use to a drafter that is made of the target's layers
+    who: tuple[Hashable, ...] = ()  # names of the rows' requests, where rows come and go; () where they never do
+    paging: Paging | None = None  # how caches are to be made; None for one plain row of memory a row
+    origin: object = None  # tells features of one session, target and choice of taps from those of another
+    chunk: int = 256  # tokens that are read in one pass at most while a cache is brought up to date
 
     @property
     def rows(self) -> int:
@@ -126,8 +140,13 @@ class KVCache(Protocol):
     committed tokens but the pending one."""
 
     length: Tensor  # [B] settled slots
-    used: int  # an upper bound of `length`, known on the host
     filled: np.ndarray  # [B] settled slots that the host knows of
+    found: dict[Hashable, int]  # how many tokens of a request were found in the prefix cache when it came
+
+    @property
+    def used(self) -> int:
+        """An upper bound of `length`, known on the host."""
+        ...
 
     def write(self, layer: int, start: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Put k, v [B, heads, M, size] of nodes start..start+M; return all keys and values in reach of the nodes."""
@@ -142,7 +161,20 @@ class KVCache(Protocol):
         ...
 
     def agree(self, context: Context) -> None:
-        """Trust only the common prefix of what is settled and what is committed now, the pending token left out."""
+        """Make the rows those of the context's requests, and trust only the common prefix of what is settled and what is
+        committed now, the pending token left out."""
+        ...
+
+    def release(self, who: Hashable) -> None:
+        """Give back what a request holds, if it holds anything."""
+        ...
+
+    def file(self, feature: Tensor, slot: Tensor, real: Tensor) -> None:
+        """Keep features [B, M, F] of the tokens at slots [B, M] where `real` with what the prefix cache shares."""
+        ...
+
+    def recall(self, row: int, count: int) -> Tensor:
+        """[count, F] features of a row's first tokens."""
         ...
 
 
@@ -163,7 +195,9 @@ class LM(Reader, Protocol):
     vocab: int
     limit: int  # positions it can hold
 
-    def open(self, rows: int, slots: int) -> KVCache: ...
+    def open(self, rows: int, slots: int, paging: Paging | None = None) -> KVCache:
+        """An empty cache for `rows` rows, with room for `slots` tokens a row at first."""
+        ...
 
 
 class Sampler(Protocol):

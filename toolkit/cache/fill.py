@@ -23,19 +23,21 @@ def fill(
     context: Context,
     *,
     leave: int = 0,
-    chunk: int = 256,
+    passes: int | None = None,
     taps: Sequence[Tap] = (),
     sink: Callable[[Tensor, Tensor, Tensor], None] | None = None,
 ) -> None:
-    """Settle all committed tokens but the pending one and, where that saves a pass, up to `leave` before it.
+    """Settle all committed tokens but the pending one and, where that saves a pass, up to `leave` before it, in passes of
+    `context.chunk` tokens, of which at most `passes` are made.
 
     `sink(feature [B, M, F], slot [B, M], real [B, M])` is given the tapped features of each chunk. Afterwards
     `cache.filled` tells what is settled.
     """
     cache.agree(context)
     goal = np.array(context.lengths) - 1
-    while (behind := int((goal - cache.filled).max())) > leave:
-        n = min(behind, chunk)
+    while (behind := int((goal - cache.filled).max(initial=0))) > leave and passes != 0:
+        passes = None if passes is None else passes - 1
+        n = min(behind, context.chunk)
         slot = cache.length[:, None] + torch.arange(n, device=cache.length.device)  # [B, M]
         real = slot < context.length[:, None] - 1
         tree = TokenTree.chain(context.token.gather(1, slot.clamp(max=context.token.shape[1] - 1)), real)

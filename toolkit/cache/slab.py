@@ -1,41 +1,124 @@
 """The plain layout: each row owns S slots in a row of memory, so a view of its past costs nothing.
 
-Letters: G layers of one kind, B rows, H heads, S slots, D head size, N nodes.
+Letters: G layers of one kind, B rows, H heads, S slots, D head size, N nodes, M nodes just read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
+from toolkit.cache.layout import LayerSpec
 
+
+@dataclass(slots=True)
 class Slab:
-    """Answers the `Layout` socket of `Store` with tensors [G, B, H, S, D]."""
+    """Answers the `Layout` socket with tensors [G, B, H, S, D]. It grows by itself when a tree reaches past its slots."""
 
-    def make(self, like: Tensor, layers: int, slots: int) -> Tensor:
-        """Room for `layers` layers shaped like one layer's [B, H, N, D]."""
-        rows, heads, _, size = like.shape
-        return like.new_zeros(layers, rows, heads, slots, size)
+    slots: int = 0
+    memory: dict[LayerSpec, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
+    _layers: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)  # views of one layer each
+    _place: dict[int, tuple[LayerSpec, int]] = field(default_factory=dict, repr=False)
 
-    def grow(self, store: Tensor, slots: int) -> Tensor:
-        """The same contents with room for `slots` slots."""
-        more = store.new_zeros(*store.shape[:3], slots - store.shape[3], store.shape[4])
-        return torch.cat([store, more], 3)
+    def open(self, specs: dict[int, LayerSpec], rows: int, slots: int, device: torch.device) -> None:
+        self.slots, self._place = slots, places(specs)
+        for spec in dict.fromkeys(specs.values()):
+            layers = sum(s == spec for s in specs.values())
+            shape = (layers, rows, spec.heads, slots)
+            self.memory[spec] = (
+                torch.zeros(*shape, spec.key, dtype=spec.dtype, device=spec.device),
+                torch.zeros(*shape, spec.value, dtype=spec.dtype, device=spec.device),
+            )
+        self._look()
 
-    def put(self, layer: Tensor, at: Tensor | int, x: Tensor) -> None:
-        """Write x [B, H, N, D] into one layer [B, H, S, D]: into the slots at [B, N], or from slot `at` on in all rows,
-        which is several times faster."""
-        if isinstance(at, int):
-            layer.narrow(2, at, x.shape[2]).copy_(x)
-        else:
-            layer.scatter_(2, at[:, None, :, None].expand(x.shape), x)
+    def reserve(self, settled: np.ndarray, nodes: int) -> None:
+        reach = int(settled.max()) + nodes
+        if reach <= self.slots:
+            return
+        self.slots = max(reach, self.slots + self.slots // 2)
+        self._replace(lambda m: torch.cat([m, m.new_zeros(*m.shape[:3], self.slots - m.shape[3], m.shape[4])], 3))
 
-    def move(self, store: Tensor, source: Tensor, to: Tensor) -> None:
-        """Copy slots source [B, N] to slots to [B, N] in all layers at once; all are read before any is written."""
-        shape = (store.shape[0], -1, store.shape[2], -1, store.shape[4])
-        taken = store.gather(3, source[None, :, None, :, None].expand(shape))
-        store.scatter_(3, to[None, :, None, :, None].expand(shape), taken)
+    def write(self, layer: int, length: Tensor, level: int | None, start: int, k: Tensor, v: Tensor) -> None:
+        keys, values = self._layers[layer]
+        if level is not None:  # several times faster
+            keys.narrow(2, level + start, k.shape[2]).copy_(k)
+            values.narrow(2, level + start, v.shape[2]).copy_(v)
+            return
+        at = (length[:, None] + torch.arange(start, start + k.shape[2], device=length.device)).to(k.device)
+        keys.scatter_(2, at[:, None, :, None].expand(k.shape), k)
+        values.scatter_(2, at[:, None, :, None].expand(v.shape), v)
 
-    def view(self, layer: Tensor, reach: int) -> Tensor:
-        """[B, H, reach, D]: the first slots of one layer [B, H, S, D]."""
-        return layer.narrow(2, 0, reach)
+    def view(self, layer: int, reach: int) -> tuple[Tensor, Tensor]:
+        keys, values = self._layers[layer]
+        return keys.narrow(2, 0, reach), values.narrow(2, 0, reach)
+
+    def move(self, source: Tensor, to: Tensor) -> None:
+        for spec, pair in self.memory.items():
+            here, there = (at.to(spec.device)[None, :, None, :, None] for at in (source, to))
+            for m in pair:
+                shape = (m.shape[0], -1, m.shape[2], -1, m.shape[4])
+                m.scatter_(3, there.expand(shape), m.gather(3, here.expand(shape)))
+
+    def settle(self, tokens: np.ndarray, settled: np.ndarray) -> None:
+        """Nothing is given back."""
+
+    def sound(self, b: int, settled: int) -> bool:
+        return True
+
+    def seat(self, source: Sequence[int | None]) -> list[int | None]:
+        rows = next(iter(self.memory.values()))[0].shape[1] if self.memory else 0
+        free = iter(b for b in range(rows) if b not in source)
+        filled = [b if b is not None else next(free, None) for b in source]
+        if filled == list(range(rows)):
+            return filled
+
+        def taken(m: Tensor) -> Tensor:
+            out = m.new_zeros(m.shape[0], len(filled), *m.shape[2:])
+            kept = [b for b, old in enumerate(filled) if old is not None]
+            out[:, kept] = m[:, [old for old in filled if old is not None]]
+            return out
+
+        self._replace(taken)
+        return filled
+
+    def park(self, b: int) -> None:
+        return None
+
+    def unpark(self, b: int, parked: Any) -> None:
+        raise NotImplementedError("a slab parks nothing")
+
+    def free(self, parked: Any) -> None:
+        raise NotImplementedError("a slab parks nothing")
+
+    def file(self, feature: Tensor, slot: Tensor, real: Tensor) -> None:
+        """Rows share nothing."""
+
+    def recall(self, b: int, count: int) -> Tensor:
+        raise NotImplementedError("a slab shares nothing")
+
+    def adopt(self, b: int, tokens: np.ndarray) -> int:
+        return 0
+
+    def _replace(self, change: Any) -> None:
+        self.memory = {spec: (change(k), change(v)) for spec, (k, v) in self.memory.items()}
+        self._look()
+
+    def _look(self) -> None:
+        self._layers = {
+            layer: (self.memory[spec][0][n], self.memory[spec][1][n]) for layer, (spec, n) in self._place.items()
+        }
+
+
+def places(specs: dict[int, LayerSpec]) -> dict[int, tuple[LayerSpec, int]]:
+    """Each layer's spec, and which of the layers with that spec it is."""
+    seen: dict[LayerSpec, int] = {}
+    found = {}
+    for layer, spec in specs.items():
+        found[layer] = spec, seen.get(spec, 0)
+        seen[spec] = seen.get(spec, 0) + 1
+    return found

@@ -2,49 +2,22 @@
 
 A layout says where a slot is; everything else is written once, here.
 
-Letters: B rows, H heads, S slots, D head size, N nodes, M nodes just read.
+Letters: B rows, H heads, D head size, N nodes, M nodes just read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from toolkit.cache.layout import LayerSpec, Layout
 from toolkit.protocols import Context
 from toolkit.tree import TokenTree, path_first
-
-
-class Layout(Protocol):
-    """Where slots are. `store` holds all layers of one kind, `layer` is one of its entries."""
-
-    def make(self, like: Tensor, layers: int, slots: int) -> Tensor: ...
-    def grow(self, store: Tensor, slots: int) -> Tensor: ...
-    def put(self, layer: Tensor, at: Tensor | int, x: Tensor) -> None: ...
-    def move(self, store: Tensor, source: Tensor, to: Tensor) -> None: ...
-    def view(self, layer: Tensor, reach: int) -> Tensor: ...
-
-
-@dataclass(frozen=True, slots=True)
-class LayerSpec:
-    """What one layer writes: heads, key size, value size, where and in which dtype. Equal specs share their memory."""
-
-    heads: int
-    key: int
-    value: int
-    device: torch.device
-    dtype: torch.dtype
-
-
-@dataclass(slots=True)
-class _Kind:
-    """The memory of all layers with one spec."""
-
-    keys: Tensor
-    values: Tensor
 
 
 @dataclass(slots=True)
@@ -52,71 +25,46 @@ class Store:
     """Answers the `KVCache` socket for any layout."""
 
     layout: Layout
-    specs: dict[int, LayerSpec]  # by layer; layers that share another layer's keys are absent
-    slots: int
     length: Tensor  # [B] settled slots
-    used: int  # an upper bound of length, known on the host
+    bound: np.ndarray  # [B] an upper bound of length, known on the host
     known: np.ndarray  # [B, n] tokens the host knows to be settled ...
     filled: np.ndarray  # [B] ... and how many they are
     level: int | None = 0  # what `length` is in every row, if the host knows it to be one number
-    kinds: dict[LayerSpec, _Kind] = field(default_factory=dict, repr=False)
-    place: dict[int, int] = field(default_factory=dict, repr=False)  # layer -> its index within its kind
-    _views: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
+    seats: tuple[Hashable, ...] = ()  # whose rows these are; () before anybody has said
+    parked: dict[Hashable, tuple[np.ndarray, Any]] = field(
+        default_factory=dict, repr=False
+    )  # tokens settled, and where
+    found: dict[Hashable, int] = field(
+        default_factory=dict, repr=False
+    )  # tokens adopted from others at the first sight
 
     @classmethod
     def empty(
         cls, layout: Layout, specs: dict[int, LayerSpec], rows: int, slots: int, device: torch.device | str
     ) -> Store:
-        """A cache of `rows` rows with nothing in it. It grows by itself when a tree reaches past `slots`."""
-        store = cls(
+        """A cache of `rows` rows with nothing in it, and room for `slots` slots a row at first. `specs` by layer; layers that
+        share another layer's keys are absent."""
+        layout.open(specs, rows, slots, torch.device(device))
+        none = np.zeros(rows, np.int64)
+        return cls(
             layout,
-            specs,
-            slots,
             torch.zeros(rows, dtype=torch.long, device=device),
-            0,
+            none,
             np.zeros((rows, 0), np.int64),
-            np.zeros(rows, np.int64),
+            none,
         )
-        for spec in set(specs.values()):
-            layers = [i for i, s in specs.items() if s == spec]
-            store.place |= {layer: n for n, layer in enumerate(layers)}
-            like = torch.empty(rows, spec.heads, 0, 1, dtype=spec.dtype, device=spec.device)
-            store.kinds[spec] = _Kind(
-                layout.make(like.expand(-1, -1, -1, spec.key), len(layers), slots),
-                layout.make(like.expand(-1, -1, -1, spec.value), len(layers), slots),
-            )
-        return store
 
-    def reserve(self, reach: int) -> None:
-        """Make room for `reach` slots a row."""
-        if reach <= self.slots:
-            return
-        self.slots = max(reach, self.slots + self.slots // 2)
-        for kind in self.kinds.values():
-            kind.keys = self.layout.grow(kind.keys, self.slots)
-            kind.values = self.layout.grow(kind.values, self.slots)
-        self._views.clear()
-
-    def at(self, start: int, n: int) -> Tensor:
-        """[B, n] the provisional slots of nodes start..start+n."""
-        return self.length[:, None] + torch.arange(start, start + n, device=self.length.device)
+    @property
+    def used(self) -> int:
+        """The largest `bound`."""
+        return int(self.bound.max(initial=0))
 
     def write(self, layer: int, start: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Put k [B, H, M, D] and v at the provisional slots from `start` on; return keys and values [B, H, reach, D]."""
-        reach = self.used + start + k.shape[2]
-        self.reserve(reach)
-        keys, values = self._layer(layer)
-        at = self.level + start if self.level is not None else self.at(start, k.shape[2]).to(k.device)
-        self.layout.put(keys, at, k)
-        self.layout.put(values, at, v)
-        return self.layout.view(keys, reach), self.layout.view(values, reach)
-
-    def _layer(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of one layer, kept at hand: a pass asks for them once a layer."""
-        if layer not in self._views:
-            kind, n = self.kinds[self.specs[layer]], self.place[layer]
-            self._views[layer] = kind.keys[n], kind.values[n]
-        return self._views[layer]
+        nodes = start + k.shape[2]
+        self.layout.reserve(self.bound, nodes)
+        self.layout.write(layer, self.length, self.level, start, k, v)
+        return self.layout.view(layer, self.used + nodes)
 
     def keep(self, tree: TokenTree, path: Tensor) -> None:
         """Settle the nodes where path [B, N] is True: move them to the front, forget the others.
@@ -124,25 +72,78 @@ class Store:
         `path` must be closed under parents. On a chain nothing moves: its nodes already stand in order.
         """
         if not tree.linear:
-            self.reserve(self.used + tree.size)
-            to = self.at(0, tree.size)
-            source = to.gather(1, path_first(path))
-            for spec, kind in self.kinds.items():
-                for memory in (kind.keys, kind.values):
-                    self.layout.move(memory, source.to(spec.device), to.to(spec.device))
+            self.layout.reserve(self.bound, tree.size)
+            to = self.length[:, None] + torch.arange(tree.size, device=self.length.device)
+            self.layout.move(to.gather(1, path_first(path)), to)
         self.length = self.length + path.sum(1)
-        self.used, self.level = self.used + tree.size, None
+        self.bound, self.level = self.bound + tree.size, None
 
     def trust(self, host: np.ndarray, filled: np.ndarray) -> None:
         """The host vouches that the first `filled` [B] tokens of each row of `host` [B, S] are settled now."""
-        self.known, self.filled = host[:, : int(filled.max())].copy(), filled
+        most = int(filled.max(initial=0))
+        self.known, self.filled, self.bound = host[:, :most].copy(), filled, filled
         self.length = torch.from_numpy(filled).to(self.length.device)
-        self.used = int(filled.max())
-        self.level = self.used if self.used == int(filled.min()) else None
+        self.level = most if most == int(filled.min(initial=most)) else None
+        self.layout.settle(self.known, filled)
+
+    def file(self, feature: Tensor, slot: Tensor, real: Tensor) -> None:
+        """Keep features [B, M, F] of the tokens at slots [B, M] where `real`, for rows that will share them."""
+        self.layout.file(feature, slot, real)
+
+    def recall(self, row: int, count: int) -> Tensor:
+        """[count, F] what was filed of a row's first tokens."""
+        return self.layout.recall(row, count)
 
     def agree(self, context: Context) -> None:
         """Trust only the common prefix of what is known to be settled and what is committed now, the pending token
         left out. From this one rule follow swapping drafters, rewinding, resuming and reuse of a common beginning."""
+        fresh = self.seat(context.who) if context.who else []
+        if len(self.filled) != context.rows:
+            raise ValueError(
+                f"a cache of {len(self.filled)} rows cannot follow a batch of {context.rows}: open another one"
+            )
         n = min(self.known.shape[1], context.host.shape[1])
         same = (self.known[:, :n] == context.host[:, :n]).cumprod(1).sum(1)
-        self.trust(context.host, np.minimum(np.minimum(self.filled, same), np.array(context.lengths) - 1))
+        goal = np.array(context.lengths) - 1
+        settled = np.minimum(np.minimum(self.filled, same), goal)
+        for b in range(context.rows):
+            if settled[b] and not self.layout.sound(b, int(settled[b])):
+                settled[b] = 0
+        for b in fresh:
+            if not settled[b] and goal[b]:
+                settled[b] = self.layout.adopt(b, context.host[b, : goal[b]])
+                self.found[context.who[b]] = int(settled[b])
+        self.trust(context.host, settled)
+
+    def seat(self, who: tuple[Hashable, ...]) -> list[int]:
+        """Make row b the one of who[b]. Rows of others are put aside where the layout can do that, and are else there for
+        newcomers, whose text may begin like theirs. Returns the rows in which nothing is settled."""
+        if who != self.seats:
+            place = {name: b for b, name in enumerate(self.seats)}
+            if not self.seats:  # nobody has said yet whose rows they are
+                place = dict(zip(who, range(len(self.filled)), strict=False))
+            for b, name in enumerate(self.seats):
+                if name not in who and (parked := self.layout.park(b)) is not None:
+                    self.parked[name] = self.known[b, : self.filled[b]].copy(), parked
+            source = self.layout.seat([place.get(name) for name in who])
+            texts = [self.known[:0].ravel() if b is None else self.known[b, : self.filled[b]] for b in source]
+            for b, name in enumerate(who):
+                if name in self.parked:
+                    texts[b], parked = self.parked.pop(name)
+                    self.layout.unpark(b, parked)
+            known = np.zeros((len(who), max(map(len, texts), default=0)), np.int64)
+            for row, text in zip(known, texts, strict=True):
+                row[: len(text)] = text
+            self.seats = who
+            self.trust(known, np.array([len(text) for text in texts], np.int64))
+        return [b for b, n in enumerate(self.filled) if not n]
+
+    def release(self, who: Hashable) -> None:
+        """Give back what `who` holds, seated or not."""
+        self.found.pop(who, None)
+        if who in self.parked:
+            self.layout.free(self.parked.pop(who)[1])
+        elif who in self.seats:
+            self.seat(tuple(name for name in self.seats if name != who))
+            if who in self.parked:
+                self.layout.free(self.parked.pop(who)[1])

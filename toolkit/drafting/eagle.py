@@ -9,8 +9,8 @@ Letters: B rows, S slots, N nodes, M nodes just read, H hidden size, F tapped fe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -64,7 +64,9 @@ class Eagle:
     stale: bool = False
     first: int = 0
     kept: HeadCache = field(default_factory=HeadCache, repr=False)
-    _guessed: TokenTree | None = field(default=None, init=False, repr=False)  # what the head read in the last step
+    _guessed: tuple[TokenTree, tuple[Hashable, ...]] | None = field(
+        default=None, init=False, repr=False
+    )  # and for whom
 
     @property
     def taps(self) -> tuple[Tap, ...]:
@@ -77,14 +79,17 @@ class Eagle:
             return no_guess(context)
         pairs = pairs_of(context, self.head.config.vocab)
         cache, fresh = self.kept.fit(context, self.head.config, _like(self.head))
-        if self.stale and self._guessed is not None and not fresh:
-            keep_own(cache, self._guessed, pairs)
+        if self.stale and self._guessed is not None and not fresh and self._guessed[1] == context.who:
+            keep_own(cache, self._guessed[0], pairs)
         reader = PairReader(self.head, cache, feature, self.first)
         _, pending = catch_up(reader, cache, pairs)
         reader.states = at(reader.states, pending)
         proposal = grow(reader.grown, shape, context, self.head.logits(reader.states))
-        self._guessed = reader.tree
+        self._guessed = (reader.tree, context.who) if reader.tree is not None else None
         return without_features(proposal, context)
+
+    def release(self, who: Hashable) -> None:
+        self.kept.release(who)
 
 
 class PairReader:
@@ -123,7 +128,7 @@ def pairs_of(context: Context, vocab: int) -> Context:
     length = (context.length - 1).clamp(min=1)
     names = context.host[:, :-1] * vocab + context.host[:, 1:]
     lengths = tuple(max(1, n - 1) for n in context.lengths)
-    return Context(context.token[:, 1:], length, names, lengths, context.room, context.sampler, context.feature)
+    return replace(context, token=context.token[:, 1:], length=length, host=names, lengths=lengths)
 
 
 def keep_own(cache: KVCache, guessed: TokenTree, pairs: Context) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from toolkit.cache import fill
-from toolkit.protocols import Context, KVCache, Proposal, Reader, Reading, Shape, ShapeChoice
+from toolkit.protocols import LM, Context, KVCache, Proposal, Reader, Reading, Shape, ShapeChoice
 from toolkit.tree import TokenTree
 
 LAG = 16  # committed tokens that may be read in one pass with the pending one, logits and all
@@ -48,6 +48,13 @@ def features_at(feature: Tensor, cache: KVCache, places: int) -> tuple[Tensor, T
     return slot, feature.gather(1, inside.expand(-1, -1, feature.shape[-1]))
 
 
+def cache_for(model: LM, cache: KVCache | None, context: Context) -> KVCache:
+    """The drafter's cache from the last step, if it can follow this batch, or a new one."""
+    if cache is not None and (context.who or len(cache.filled) == context.rows):
+        return cache
+    return model.open(context.rows, context.token.shape[1], context.paging)
+
+
 def no_guess(context: Context) -> Proposal:
     return Proposal(TokenTree.chain(context.pending))
 
@@ -55,7 +62,7 @@ def no_guess(context: Context) -> Proposal:
 def catch_up(model: Reader, cache: KVCache, context: Context) -> tuple[Reading, Tensor]:
     """Read what is committed and not yet in the cache. Returns the last pass's reading and the place [B] of the pending
     token in it, whose own key is left in the first provisional slot."""
-    fill(model, cache, context, leave=LAG)
+    fill(model, cache, context, leave=min(LAG, context.chunk - 1))
     behind = torch.from_numpy(np.array(context.lengths) - cache.filled).to(cache.length.device)  # [B] >= 1
     n = int((np.array(context.lengths) - cache.filled).max())
     step = torch.arange(n, device=behind.device)

@@ -8,7 +8,7 @@ Letters: B rows, S slots, D levels, F tapped features, M nodes of the last level
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -92,6 +92,9 @@ class Block:
         read = _levels(logits, markov)
         first = logits[:, :1] + markov(context.pending) if markov else logits[:, :1]
         return without_features(grow(read, shape, context, first, horizon=self.head.horizon), context)
+
+    def release(self, who: Hashable) -> None:
+        self.kept.release(who)
 
 
 class _Rememberer:

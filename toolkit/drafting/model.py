@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from toolkit.drafting.growth import at, catch_up, grow, no_guess, shape_of
+from toolkit.drafting.growth import at, cache_for, catch_up, grow, no_guess, shape_of
 from toolkit.drafting.shapes import Chain
 from toolkit.protocols import LM, Context, KVCache, Proposal, Shape, ShapeChoice
 
@@ -21,12 +22,15 @@ class DraftModel:
     cache: KVCache | None = field(default=None, repr=False)
 
     def propose(self, context: Context) -> Proposal:
-        model, cache, shape = self.model, self.cache, shape_of(self.shape, context)
+        model, shape = self.model, shape_of(self.shape, context)
         if shape is None:
             return no_guess(context)
-        if cache is None or len(cache.filled) != context.rows:
-            self.cache = cache = model.open(context.rows, context.token.shape[1])
+        self.cache = cache = cache_for(model, self.cache, context)
         reading, pending = catch_up(model, cache, context)
         return grow(
             lambda tree, start: model.read(tree, cache, start).logits, shape, context, at(reading.logits, pending)
         )
+
+    def release(self, who: Hashable) -> None:
+        if self.cache is not None:
+            self.cache.release(who)

@@ -8,7 +8,7 @@ Letters: B rows, S slots, N nodes, M nodes just read, V target vocabulary, D dra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toolkit.drafting.growth import at, catch_up, grow, no_guess, shape_of
+from toolkit.drafting.growth import at, cache_for, catch_up, grow, no_guess, shape_of
 from toolkit.drafting.shapes import Chain
 from toolkit.protocols import LM, Context, KVCache, Proposal, Shape, ShapeChoice
 from toolkit.tree import TokenTree
@@ -82,15 +82,17 @@ class Intersection:
         if shape is None:
             return no_guess(context)
         own = retold(context, self.target_tokenizer, self.draft_tokenizer)
-        cache = self.cache
-        if cache is None or len(cache.filled) != context.rows:
-            self.cache = cache = self.draft.open(context.rows, own.token.shape[1])
+        self.cache = cache = cache_for(self.draft, self.cache, own)
         reading, pending = catch_up(self.draft, cache, own)
 
         def read(tree: TokenTree, start: int) -> Tensor:
             return self._widen(self.draft.read(self._narrow(tree), cache, start).logits)
 
         return grow(read, shape, context, self._widen(at(reading.logits, pending)))
+
+    def release(self, who: Hashable) -> None:
+        if self.cache is not None:
+            self.cache.release(who)
 
     @property
     def shared(self) -> Vocabularies:
@@ -133,9 +135,7 @@ class Reencode:
 
     def propose(self, context: Context) -> Proposal:
         own = retold(context, self.target_tokenizer, self.draft_tokenizer)
-        cache = self.cache
-        if cache is None or len(cache.filled) != context.rows:
-            self.cache = cache = self.draft.open(context.rows, own.token.shape[1])
+        self.cache = cache = cache_for(self.draft, self.cache, own)
         reading, pending = catch_up(self.draft, cache, own)
         tree, logits = TokenTree.chain(own.pending), at(reading.logits, pending)
         for _ in range(self.length - 1):
@@ -146,6 +146,10 @@ class Reencode:
         return Proposal(
             TokenTree.from_paths(context.pending, [[p[: context.room[b]]] if p else [] for b, p in enumerate(paths)])
         )
+
+    def release(self, who: Hashable) -> None:
+        if self.cache is not None:
+            self.cache.release(who)
 
     def _guess(self, context: Context, own: Context, b: int, said: Sequence[int]) -> list[int]:
         before = own.row(b)[-self.lookback :].tolist()  # some draft tokens before, so that spaces come out right

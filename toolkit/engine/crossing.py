@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from toolkit.protocols import Proposal, Verdict
+from toolkit.protocols import Verdict
 from toolkit.trace.records import RowRecord
+from toolkit.tree import TokenTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +96,21 @@ class Crossed:
 
 
 def cross(
-    proposal: Proposal, logits: Tensor, verdict: Verdict, top: int, extra: Mapping[str, Tensor] | None = None
+    tree: TokenTree,
+    confidence: Tensor | None,
+    logits: Tensor,
+    verdict: Verdict,
+    top: int,
+    extra: Mapping[str, Tensor] | None = None,
 ) -> Crossed:
     """Bring a step to the host. `top` > 0 also records the target's `top` likeliest next tokens after each node; `extra`
     columns [B, any] travel along under their own names."""
-    tree = proposal.tree
     columns: dict[str, Tensor] = {"token": tree.token, "parent": tree.parent, "real": tree.real}
     if verdict.tests:
         t = verdict.tests
         columns |= {"outcome": t.outcome, "p": t.p, "q": t.q, "accept": t.accept, "u": t.u}
-    if proposal.confidence is not None:
-        columns["confidence"] = proposal.confidence
+    if confidence is not None:
+        columns["confidence"] = confidence
     if top:
         columns |= _top(tree.token, tree.parent, logits, top)
     columns |= extra or {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, TypeVar
@@ -10,8 +10,11 @@ from typing import Any, TypeVar
 import torch
 
 from toolkit.drafting import Nothing
+from toolkit.engine.entry import Entry
+from toolkit.engine.groups import Draft, grouped, guess, joined, judge, own
+from toolkit.engine.leaves import leaves, same_vocabulary, shares, taps_of
 from toolkit.engine.session import Session
-from toolkit.protocols import LM, Drafter, Proposal, Rule, Tap
+from toolkit.protocols import LM, Drafter, Rule
 from toolkit.sampling import Sampling, Stopping, check
 from toolkit.sampling.processors import refuse_stateful
 from toolkit.sampling.stopping import Judge
@@ -19,7 +22,6 @@ from toolkit.sampling.text import Decode
 from toolkit.trace import StepRecord
 from toolkit.trace.clock import Clock
 from toolkit.verification import Rejection
-from toolkit.verification.check import check_draw
 
 
 @dataclass(slots=True)
@@ -57,78 +59,98 @@ class Engine:
         `sampling.sample(i)` gives. Raises ValueError for empty prompts, ids outside the vocabulary, prompts that fill the
         context, and sampling parameters that contradict the vocabulary or the stopping.
         """
-        limit, vocab = self.target.limit, self.target.vocab
         if not prompts:
             raise ValueError("there is no prompt: give at least one sequence of token ids")
-        for b, prompt in enumerate(prompts):
-            if len(prompt) == 0:
-                raise ValueError(f"prompt {b} is empty: give at least one token, for instance the begin-of-text token")
-            if len(prompt) >= limit:
-                raise ValueError(
-                    f"prompt {b} has {len(prompt)} tokens, and the target's context holds {limit} with at least one new: "
-                    f"shorten it to {limit - 1}"
-                )
-            if min(prompt) < 0 or max(prompt) >= vocab:
-                bad = next(t for t in prompt if not 0 <= t < vocab)
-                raise ValueError(f"prompt {b} holds token {bad}, outside the target's vocabulary 0..{vocab - 1}")
         samplings = _one_a_row(sampling or self.sampling, len(prompts), "sampling")
         stoppings = _one_a_row(stopping or self.stopping, len(prompts), "stopping")
         if n < 1:
             raise ValueError(f"n is the number of samples of each prompt, at least 1; got {n}")
-        for s, stop in zip(samplings, stoppings, strict=True):
-            check.request(s, stop, vocab)
-        samplings = [s.sample(i) for s in samplings for i in range(n)]
-        stoppings = [s for s in stoppings for _ in range(n)]
-        prompts = [p for p in prompts for _ in range(n)]
-        judges = [
-            Judge(stop, limit - len(p), self.decode, s.grammar)
-            for stop, p, s in zip(stoppings, prompts, samplings, strict=True)
-        ]
-        _same_vocabulary(_leaves(self.drafter), self.target)
-        _shares(_leaves(self.drafter), self.target)
+        entries = []
+        for b, (prompt, s, stop) in enumerate(zip(prompts, samplings, stoppings, strict=True)):
+            self.check(prompt, s, stop, f"prompt {b}")
+            entries += [self.entry(prompt, s.sample(i), stop) for i in range(n)]
+        self.check_drafters([self.drafter])
         with torch.inference_mode():
-            session = Session.of(self.target, prompts, samplings, judges)
-            for prompt, s in zip(prompts, samplings, strict=True):
-                for processor in s.processors:
-                    refuse_stateful(processor, prompt, vocab, session.token.device)
+            session = Session.of(self.target, entries)
         session.trace.about.update(engine=repr(self), sampling=repr(samplings[0]), stopping=repr(stoppings[0]))
         return session
 
-    @torch.inference_mode()
+    def check(self, prompt: Sequence[int], sampling: Sampling, stopping: Stopping, name: str = "the prompt") -> None:
+        """Raise ValueError for a request that cannot be served: see `start`."""
+        limit, vocab = self.target.limit, self.target.vocab
+        if len(prompt) == 0:
+            raise ValueError(f"{name} is empty: give at least one token, for instance the begin-of-text token")
+        if len(prompt) >= limit:
+            raise ValueError(
+                f"{name} has {len(prompt)} tokens, and the target's context holds {limit} with at least one new: "
+                f"shorten it to {limit - 1}"
+            )
+        if min(prompt) < 0 or max(prompt) >= vocab:
+            bad = next(t for t in prompt if not 0 <= t < vocab)
+            raise ValueError(f"{name} holds token {bad}, outside the target's vocabulary 0..{vocab - 1}")
+        check.request(sampling, stopping, vocab)
+        with torch.inference_mode():
+            for processor in sampling.processors:
+                refuse_stateful(processor, prompt, vocab, getattr(self.target, "device", torch.device("cpu")))
+
+    def check_drafters(self, drafters: Iterable[Drafter]) -> None:
+        """Raise ValueError for drafters that cannot guess for this target."""
+        parts = leaves(drafters)
+        same_vocabulary(parts, self.target)
+        shares(parts, self.target)
+
+    def entry(self, prompt: Sequence[int], sampling: Sampling, stopping: Stopping) -> Entry:
+        """A request of which only the prompt is committed."""
+        room = self.target.limit - len(prompt)
+        return Entry.of(prompt, sampling, Judge(stopping, room, self.decode, sampling.grammar))
+
     def step(self, session: Session) -> StepRecord:
         """One target pass for every row. Each field is read once, so parts may be assigned from another thread."""
-        target, drafter, rule, top = self.target, self.drafter, self.rule, self.top
-        parts = _leaves(drafter)
-        taps = _taps(parts)
-        _same_vocabulary(parts, target)
-        began = perf_counter()
-        session.read_up(target, taps, whole=_shares(parts, target))
-        clock = Clock(session.token.device)
-        context = session.context()
-        proposal = _fit(drafter.propose(context), context.room, context.rows, type(drafter).__name__)
-        check_draw(rule, proposal)
-        clock.mark("draft")
-        reading = session.read(proposal.tree)
-        clock.mark("target")
-        verdict = rule(proposal, reading.logits, context.sampler)
-        clock.mark("verify")
-        for leaf in parts:
-            if observe := getattr(leaf, "observe", None):
-                observe(context, proposal, reading.logits, verdict)
-                clock.mark("draft")
-        rows = session.commit(proposal, reading, verdict, top)
-        clock.mark("commit")
-        record = StepRecord(
-            len(session.trace.steps),
-            rows,
-            type(drafter).__name__,
-            type(rule).__name__,
-            proposal.tree.size,
-            clock.ms(),
-            began - session.began,
-        )
+        record = self.verify(session, self.draft(session))
         session.trace.append(record)
         return record
+
+    @torch.inference_mode()
+    def draft(self, session: Session) -> Draft:
+        """Bring the target's cache up to date, and let every drafter guess for its rows."""
+        began, target = perf_counter(), self.target
+        groups = grouped(session.entries, self.drafter, self.rule)
+        parts = leaves(g.drafter for g in groups)
+        same_vocabulary(parts, target)
+        through = shares(parts, target)
+        session.fit(target, taps_of(parts))
+        session.read_up(whole=through)
+        clock = Clock(session.token.device)
+        made = [guess(session, g, alone=len(groups) == 1) for g in groups]
+        if through and len(groups) > 1:
+            session.cache.agree(session.context())  # a drafter had seated its own rows alone
+        clock.mark("draft")
+        return Draft.of(made, clock, began)
+
+    @torch.inference_mode()
+    def verify(self, session: Session, draft: Draft) -> StepRecord:
+        """Let the target read the trees, judge and commit."""
+        clock = draft.clock
+        reading = session.read(draft.tree)
+        clock.mark("target")
+        verdicts = judge(draft, reading.logits)
+        clock.mark("verify")
+        for part, verdict in zip(draft.parts, verdicts, strict=True):
+            for leaf in leaves([part.group.drafter]):
+                if observe := getattr(leaf, "observe", None):
+                    observe(part.context, part.proposal, own(part, draft, reading.logits), verdict)
+                    clock.mark("draft")
+        rows = session.commit(draft.tree, draft.confidence, reading, joined(verdicts, draft), self.top)
+        clock.mark("commit")
+        return StepRecord(
+            len(session.trace.steps),
+            rows,
+            _names(part.group.drafter for part in draft.parts),
+            _names(part.group.rule for part in draft.parts),
+            draft.tree.size,
+            clock.ms(),
+            draft.began - session.began,
+        )
 
     def run(self, session: Session) -> Iterator[StepRecord]:
         """Step until every request has ended. Leave the loop to pause, call again to go on."""
@@ -155,52 +177,6 @@ def _one_a_row(value: T | Sequence[T], rows: int, name: str) -> list[T]:
     return [value] * rows
 
 
-def _leaves(drafter: Drafter) -> list[Drafter]:
-    """A drafter's parts that have no parts themselves, each once."""
-    parts = getattr(drafter, "parts", ())
-    found = [leaf for part in parts for leaf in _leaves(part)] if parts else [drafter]
-    return list({id(leaf): leaf for leaf in found}.values())
-
-
-def _taps(parts: Sequence[Drafter]) -> tuple[Tap, ...]:
-    wanted = list(dict.fromkeys(t for d in parts if (t := tuple(getattr(d, "taps", ())))))
-    if len(wanted) > 1:
-        raise ValueError(
-            f"the drafters of one step want the target's features {wanted[0]} and {wanted[1]}, and there is one set a step: "
-            f"use heads with the same taps"
-        )
-    return wanted[0] if wanted else ()
-
-
-def _shares(parts: Sequence[Drafter], target: LM) -> bool:
-    """Does a drafter read through the target's cache."""
-    shared = [lm for d in parts if (lm := getattr(d, "shares", None)) is not None]
-    if any(lm is not target for lm in shared):
-        raise ValueError(
-            f"an early exit reads through the cache of the target it was made from, and that is another model than {target!r}: "
-            f"make it from this one"
-        )
-    return bool(shared)
-
-
-def _same_vocabulary(parts: Sequence[Drafter], target: LM) -> None:
-    for drafter in parts:
-        head = getattr(getattr(drafter, "head", None), "config", None)
-        known = (getattr(drafter, "model", None), "vocab"), (head, "vocab"), (drafter, "target_vocab")
-        for part, name in known:
-            if (vocab := getattr(part, name, target.vocab)) != target.vocab:
-                raise ValueError(
-                    f"the vocabulary of {type(drafter).__name__} has {vocab} tokens and the target's {target.vocab}: use a draft "
-                    f"model or head made for this target, or Intersection or Reencode for a model with another tokenizer"
-                )
-
-
-def _fit(proposal: Proposal, room: tuple[int, ...], rows: int, name: str) -> Proposal:
-    """Refuse a proposal of the wrong batch; turn nodes into padding that no request could commit any more."""
-    tree = proposal.tree
-    if tree.rows != rows:
-        raise ValueError(f"{name} proposed trees for {tree.rows} rows, and the batch has {rows}")
-    if tree.size == 1:
-        return proposal
-    depth = torch.tensor(room, device=tree.token.device)
-    return Proposal(tree.limit(depth), proposal.q, proposal.draw, proposal.source, proposal.confidence)
+def _names(parts: Iterable[object]) -> str:
+    """What a record calls the drafters or rules of a step."""
+    return ", ".join(dict.fromkeys(type(part).__name__ for part in parts))

@@ -1,12 +1,12 @@
-"""A batch of requests on its way: what is committed, the target's cache, when each row ends, and the trace.
+"""A batch of requests on its way: what is committed, the target's cache, and the trace.
 
-Letters: B rows, S slots, N nodes, F features.
+Letters: B rows, S slots, N nodes, F features, P unread tokens.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,8 +15,9 @@ from torch import Tensor
 
 from toolkit.cache import fill
 from toolkit.engine.crossing import cross
-from toolkit.protocols import LM, Context, KVCache, Proposal, Reading, Tap, Verdict
-from toolkit.sampling import BatchSampler, Sampling, TokenLogprob, logprobs
+from toolkit.engine.entry import SPARE, Entry
+from toolkit.protocols import LM, Context, KVCache, Paging, Reading, Tap, Verdict
+from toolkit.sampling import BatchSampler, TokenLogprob, logprobs
 from toolkit.sampling.stopping import Judge
 from toolkit.trace import RowRecord, Trace
 from toolkit.tree import TokenTree, path_first
@@ -30,105 +31,159 @@ class Session:
 
     lm: LM
     cache: KVCache
-    sampler: BatchSampler
-    judges: list[Judge]
-    prompts: tuple[tuple[int, ...], ...]
-    token: Tensor  # [B, S] committed tokens, then junk
-    host: np.ndarray  # [B, S] the same on the host
-    lengths: list[int]  # committed tokens, the prompt included
-    taps: tuple[Tap, ...] = ()
-    feature: Tensor | None = None  # [B, S, F] target hidden states of the settled tokens
+    entries: list[Entry] = field(default_factory=list)
     trace: Trace = field(default_factory=Trace)
+    taps: tuple[Tap, ...] = ()
+    paging: Paging | None = None
+    chunk: int = 256  # tokens that a pass over a prompt reads at most
+    named: bool = False  # do rows come and go, so that caches must know whose they are
     began: float = field(default_factory=time.perf_counter)
     behind: bool = True  # the target's cache may lack committed tokens
-    scores: list[list[TokenLogprob]] = field(default_factory=list)  # of the new tokens of rows that asked for them
+    origin: object = field(default_factory=object)
+    token: Tensor = field(init=False)  # [B, S] committed tokens, then junk
+    host: np.ndarray = field(init=False)  # [B, S] the same on the host
+    feature: Tensor | None = field(default=None, init=False)  # [B, S, F] target hidden states of the settled tokens
     unread: tuple[Tensor, Tensor] | None = None  # committed tokens [B, P] and which are real, read with the next tree
+    _samplers: dict[tuple[int, ...], BatchSampler] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        entries, self.entries = self.entries, []
+        self.seat(entries)
 
     @classmethod
-    def of(
-        cls, lm: LM, prompts: Sequence[Sequence[int]], samplings: Sequence[Sampling], judges: list[Judge]
-    ) -> Session:
-        """A session in which only the prompts are committed and nothing has been read."""
-        lengths = [len(p) for p in prompts]
-        slots = max(n + j.room for n, j in zip(lengths, judges, strict=True)) + 64
-        host = np.zeros((len(prompts), slots), np.int64)
-        for row, prompt in zip(host, prompts, strict=True):
-            row[: len(prompt)] = prompt
-        cache = lm.open(len(prompts), slots)
-        token = torch.from_numpy(host.copy()).to(cache.length.device)
-        ends = [j.stopping.tokens for j in judges]
-        sampler = BatchSampler.of(samplings, token.device, prompts=lengths.copy(), ends=ends)
-        kept = tuple(map(tuple, prompts))
-        scores: list[list[TokenLogprob]] = [[] for _ in prompts]
-        return cls(lm, cache, sampler, judges, kept, token, host, lengths, trace=Trace(kept), scores=scores)
+    def of(cls, lm: LM, entries: Sequence[Entry]) -> Session:
+        """A session of requests whose rows stay as they are, each in memory of its own. Nothing has been read."""
+        cache = lm.open(len(entries), max(len(e.text) for e in entries))
+        return cls(lm, cache, list(entries), Trace(tuple(e.prompt for e in entries)))
+
+    def seat(self, entries: Sequence[Entry]) -> None:
+        """Make these the rows, in this order. Rows that leave take their features along."""
+        old, feature = {e: b for b, e in enumerate(self.entries)}, self.feature
+        for e, b in old.items():
+            if feature is not None and e not in entries:
+                e.feature = feature[b, : e.length - 1].clone()
+        device = self.cache.length.device
+        slots = max((len(e.text) for e in entries), default=SPARE)
+        self.host = np.zeros((len(entries), slots), np.int64)
+        for row, e in zip(self.host, entries, strict=True):
+            row[: e.length] = e.text[: e.length]
+        self.token = torch.from_numpy(self.host.copy()).to(device)
+        self.feature = None
+        for b, e in enumerate(entries):
+            kept = feature[old[e], : e.length - 1] if feature is not None and e in old else e.feature
+            if kept is not None:
+                self._room_for(kept)[b, : len(kept)] = kept
+            e.feature = None
+        self.entries, self.behind, self.unread = list(entries), True, None
+        self._samplers.clear()
 
     @property
     def rows(self) -> int:
-        return len(self.lengths)
+        return len(self.entries)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Committed tokens of each row, the prompt included."""
+        return [e.length for e in self.entries]
+
+    @property
+    def judges(self) -> list[Judge]:
+        return [e.judge for e in self.entries]
+
+    @property
+    def prompts(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(e.prompt for e in self.entries)
 
     @property
     def done(self) -> bool:
         """Has every request ended."""
-        return all(j.reason for j in self.judges)
+        return all(e.judge.reason for e in self.entries)
 
     @property
     def outputs(self) -> list[list[int]]:
         """The new tokens of each row."""
-        return [
-            self.host[b, len(p) : n].tolist() for b, (p, n) in enumerate(zip(self.prompts, self.lengths, strict=True))
-        ]
+        return [e.output for e in self.entries]
 
     @property
     def logprobs(self) -> list[list[TokenLogprob] | None]:
         """One entry for each new token of a row whose `Sampling.logprobs` asks for them, None for other rows."""
-        return [
-            list(s) if r.logprobs is not None else None for s, r in zip(self.scores, self.sampler.rows, strict=True)
-        ]
+        return [list(e.scores) if e.sampling.logprobs is not None else None for e in self.entries]
 
     @property
     def texts(self) -> list[str]:
         """The new text of each row, never ending in half a character; '' without a decoder."""
-        return [j.text for j in self.judges]
+        return [e.judge.text for e in self.entries]
 
     @property
     def reasons(self) -> list[str | None]:
         """Why each row ended, None while it goes on."""
-        return [j.reason for j in self.judges]
+        return [e.judge.reason for e in self.entries]
 
-    def context(self) -> Context:
-        length = torch.tensor(self.lengths, device=self.token.device)
-        room = tuple(max(0, j.room - 1) for j in self.judges)  # the bonus takes one
+    @property
+    def sampler(self) -> BatchSampler:
+        """Of all rows, bound to what is committed."""
+        return self._sampler(tuple(range(self.rows)), torch.tensor(self.lengths, device=self.token.device), self.token)
+
+    def context(self, rows: Sequence[int] | None = None) -> Context:
+        """What is committed, of all rows or of some."""
+        chosen = tuple(range(self.rows)) if rows is None else tuple(rows)
+        entries = [self.entries[b] for b in chosen]
+        lengths = tuple(e.length for e in entries)
+        length = torch.tensor(lengths, device=self.token.device)
+        token, host, feature = self.token, self.host, self.feature
+        if len(chosen) < self.rows:
+            index = torch.tensor(chosen, device=token.device)
+            token, host = token[index], host[list(chosen)]
+            feature = None if feature is None else feature[index]
+        who: tuple[Hashable, ...] = tuple(entries) if self.named else ()
         return Context(
-            self.token,
+            token,
             length,
-            self.host,
-            tuple(self.lengths),
-            room,
-            self.sampler.at(length, self.token),
-            self.feature,
+            host,
+            lengths,
+            tuple(e.room for e in entries),
+            self._sampler(chosen, length, token),
+            feature,
             self.cache,
+            who=who,
+            paging=self.paging,
+            origin=self.origin,
+            chunk=self.chunk,
         )
 
-    def read_up(self, lm: LM, taps: tuple[Tap, ...], *, whole: bool = False) -> None:
-        """Make the target's cache hold the committed tokens but the pending one: the prefill, and whatever a change of
-        target or of the features asked for makes necessary. The last of them may be left to the next tree's pass, unless the
-        `whole` is wanted now."""
+    def fit(self, lm: LM, taps: tuple[Tap, ...]) -> None:
+        """Follow another target, or a wish for other features: what is known of the old is of no use."""
         if lm is not self.lm or taps != self.taps:
-            self.feature = None  # another tensor tells a head that what it knows is another model's
+            self.feature, self.origin = None, object()
+            for e in self.entries:
+                e.feature = None
         if lm is not self.lm or (taps and taps != self.taps):
-            self.lm, self.cache, self.behind = lm, lm.open(self.rows, self.token.shape[1]), True
+            self.lm, self.behind = lm, True
+            self.cache = lm.open(self.rows, self.token.shape[1], self.paging)
         self.taps = taps
+
+    def read_up(self, *, whole: bool = False) -> None:
+        """Make the target's cache hold the committed tokens but the pending one: the prefill, and whatever `fit` and `seat`
+        make necessary. The last of them may be left to the next tree's pass, unless the `whole` is wanted now."""
         if self.behind or (whole and self.unread):
             self.unread = None
-            context = self.context()
             # A drafter that wants features, or the cache itself, wants those of every token before its guess.
-            leave = 0 if taps or whole else LEAVE
-            fill(lm, self.cache, context, leave=leave, taps=taps, sink=self._file)
-            lacking = np.array(context.lengths) - 1 - self.cache.filled
-            slot = self.cache.length[:, None] + torch.arange(int(lacking.max()), device=self.token.device)  # [B, P]
-            inside = slot.clamp(max=self.token.shape[1] - 1)
-            self.unread = self.token.gather(1, inside), slot < context.length[:, None] - 1
+            self.prefill(leave=0 if self.taps or whole else LEAVE)
+            lacking = np.array(self.lengths) - 1 - self.cache.filled
+            if lacking.max(initial=0):
+                slot = self.cache.length[:, None] + torch.arange(int(lacking.max()), device=self.token.device)  # [B, P]
+                real = slot < torch.tensor(self.lengths, device=slot.device)[:, None] - 1
+                self.unread = self.token.gather(1, slot.clamp(max=self.token.shape[1] - 1)), real
             self.behind = False
+
+    def prefill(self, *, leave: int = 0, passes: int | None = None) -> None:
+        """Read what the target's cache lacks, in so many passes at most."""
+        fill(self.lm, self.cache, self.context(), leave=leave, passes=passes, taps=self.taps, sink=self._file)
+        for b, e in enumerate(self.entries):
+            if self.taps and not e.recalled and (found := self.cache.found.get(e, 0)):
+                known = self.cache.recall(b, found)  # [n, F]
+                self._room_for(known)[b, :found] = known
+            e.recalled = True
 
     def read(self, tree: TokenTree) -> Reading:
         """The target's pass over a tree, and over what was left unread before it."""
@@ -138,50 +193,47 @@ class Session:
         feature = None if reading.feature is None else reading.feature[:, skipped:]
         return Reading(reading.logits, feature)
 
-    def commit(self, proposal: Proposal, reading: Reading, verdict: Verdict, top: int) -> tuple[RowRecord | None, ...]:
+    def commit(
+        self, tree: TokenTree, confidence: Tensor | None, reading: Reading, verdict: Verdict, top: int
+    ) -> tuple[RowRecord | None, ...]:
         """Make the accepted path and the bonus part of the past, as far as each request goes. The one sync of a step.
 
         Raises ValueError, with nothing committed, when the tree is none or the target's logits are not numbers.
         """
-        tree = proposal.tree
         path = tree.path(verdict.tip)
-        scored = any(r.logprobs is not None for r in self.sampler.rows)
-        sampler = (
-            self.sampler.at(torch.tensor(self.lengths, device=path.device), self.token) if scored else self.sampler
-        )
-        extra = logprobs.columns(sampler, reading.logits, tree, verdict.tip, verdict.bonus)
-        crossed = cross(proposal, reading.logits, verdict, top, extra)
-        for b, judge in enumerate(self.judges):
-            if not judge.reason:
-                crossed.check(b, self.lengths[b] - 1, int(self.host[b, self.lengths[b] - 1]))
-        if reading.feature is not None:
-            slot = self.cache.length[:, None] + torch.arange(tree.size, device=path.device)
-            order = path_first(path)
-            self._file(
-                reading.feature.gather(1, order[..., None].expand_as(reading.feature)), slot, path.gather(1, order)
-            )
+        extra = {}
+        if any(e.sampling.logprobs is not None for e in self.entries):
+            extra = logprobs.columns(self.sampler, reading.logits, tree, verdict.tip, verdict.bonus)
+        crossed = cross(tree, confidence, reading.logits, verdict, top, extra)
+        for b, e in enumerate(self.entries):
+            if not e.judge.reason:
+                crossed.check(b, e.length - 1, int(e.text[e.length - 1]))
+        slot = self.cache.length[:, None] + torch.arange(tree.size, device=path.device)
         self.behind = True  # until the host has followed
         if self.unread:
             self.cache.keep(tree.after(*self.unread), torch.cat([self.unread[1], path], 1))
             self.unread = None
         else:
             self.cache.keep(tree, path)
+        if reading.feature is not None:
+            order = path_first(path)
+            kept = reading.feature.gather(1, order[..., None].expand_as(reading.feature))
+            self._file(kept, slot, path.gather(1, order))
 
         records: list[RowRecord | None] = []
-        slot = np.array(self.lengths)[:, None] + np.arange(tree.size)  # [B, N] where new tokens go
-        fresh = np.zeros_like(slot)
-        for b, judge in enumerate(self.judges):
-            if judge.reason:
+        slots = np.array(self.lengths)[:, None] + np.arange(tree.size)  # [B, N] where new tokens go
+        fresh = np.zeros_like(slots)
+        for b, e in enumerate(self.entries):
+            if e.judge.reason:
                 records.append(None)
                 continue
-            tokens, start = crossed.emitted(b), self.lengths[b]
-            tokens = tokens[: judge.take(tokens)]
-            self.scores[b] += logprobs.entries(self.sampler.rows[b], crossed.rows[b], crossed.path(b), tokens)
+            tokens, start = crossed.emitted(b), e.length
+            tokens = tokens[: e.take(tokens)]
+            e.scores += logprobs.entries(e.sampling, crossed.rows[b], crossed.path(b), tokens)
             self.host[b, start : start + len(tokens)] = tokens
             fresh[b, : len(tokens)] = tokens
-            self.lengths[b] += len(tokens)
-            records.append(crossed.record(b, start - 1, tokens, judge.reason))
-        at = slot.clip(max=self.token.shape[1] - 1)  # past a row's end stands junk, so the rest may be written too
+            records.append(crossed.record(b, start - 1, tokens, e.judge.reason))
+        at = slots.clip(max=self.token.shape[1] - 1)  # past a row's end stands junk, so the rest may be written too
         where, what = (torch.from_numpy(x).to(self.token.device) for x in (at, fresh))
         self.token.scatter_(1, where, what)
         self.cache.trust(self.host, np.array(self.lengths) - 1)
@@ -192,21 +244,34 @@ class Session:
         """Undo the last steps; return how many were undone. Every part's cache follows at its next use."""
         steps = min(steps, len(self.trace.steps))
         keep = len(self.trace.steps) - steps
-        for b, judge in enumerate(self.judges):
-            undone = sum(len(r.emitted) for s in self.trace.steps[keep:] if (r := s.rows[b]))
-            if undone:
-                self.lengths[b] -= undone
-                judge.rewind(judge.count - undone)
-                del self.scores[b][judge.count :]
+        for b, e in enumerate(self.entries):
+            e.undo(sum(len(r.emitted) for s in self.trace.steps[keep:] if (r := s.rows[b])))
         self.behind = True
         self.trace.rewind(keep)
         return steps
 
+    def _sampler(self, rows: tuple[int, ...], length: Tensor, token: Tensor) -> BatchSampler:
+        if rows not in self._samplers:
+            entries = [self.entries[b] for b in rows]
+            self._samplers[rows] = BatchSampler.of(
+                [e.sampling for e in entries],
+                token.device,
+                prompts=[len(e.prompt) for e in entries],
+                ends=[e.judge.stopping.tokens for e in entries],
+            )
+        return self._samplers[rows].at(length, token)
+
     def _file(self, feature: Tensor, slot: Tensor, real: Tensor) -> None:
         """Keep features [B, M, F] of the tokens at slots [B, M] where `real`."""
+        kept = self._room_for(feature)
+        inside = slot.clamp(max=self.token.shape[1] - 1)
+        at = inside[..., None].expand_as(feature)
+        kept.scatter_(1, at, torch.where(real[..., None], feature, kept.gather(1, at)))
+        if self.paging:
+            self.cache.file(feature, slot, real)
+
+    def _room_for(self, like: Tensor) -> Tensor:
+        """The features of all rows, of the width and dtype of `like`."""
         if self.feature is None:
-            self.feature = feature.new_zeros(*self.token.shape, feature.shape[-1])
-        slot = slot.clamp(max=self.token.shape[1] - 1)
-        at = slot[..., None].expand_as(feature)
-        old = self.feature.gather(1, at)
-        self.feature.scatter_(1, at, torch.where(real[..., None], feature, old))
+            self.feature = like.new_zeros(*self.token.shape, like.shape[-1])
+        return self.feature

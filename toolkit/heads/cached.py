@@ -5,13 +5,14 @@ Letters: B rows, N nodes, M nodes just read, A query heads, K key heads, D head 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from toolkit.cache import LayerSpec, Slab, Store
+from toolkit.cache import LayerSpec, Store, layout_for
 from toolkit.heads.config import HeadConfig
 from toolkit.models.grouped import grouped_attention
 from toolkit.models.masks import additive, visible
@@ -46,23 +47,25 @@ class CachedAttend:
 
 @dataclass(slots=True)
 class HeadCache:
-    """A head's cache from step to step: made anew for a batch of another size and for other features, which are another
-    target's or another batch's."""
+    """A head's cache from step to step: made anew for features of another origin, which are another target's or another
+    session's."""
 
     store: Store | None = None
-    feature: Tensor | None = None
+    origin: object = None
 
     def fit(self, context: Context, config: HeadConfig, like: Tensor, *, places: int = 0) -> tuple[Store, bool]:
         """The cache for this context, with room for `places` more slots than it has tokens, and whether it is a new one."""
         store = self.store
-        if store is not None and len(store.filled) == context.rows and context.feature is self.feature:
+        same = store is not None and (context.who or len(store.filled) == context.rows)
+        if store is not None and same and context.origin is self.origin:
             return store, False
-        store = open_cache(config, context.rows, context.token.shape[1] + places, like)
-        self.store, self.feature = store, context.feature
+        spec = LayerSpec(config.kv_heads, config.head_dim, config.head_dim, like.device, like.dtype)
+        specs = dict.fromkeys(range(config.layers), spec)
+        slots = context.token.shape[1] + places
+        store = Store.empty(layout_for(context.paging), specs, context.rows, slots, like.device)
+        self.store, self.origin = store, context.origin
         return store, True
 
-
-def open_cache(config: HeadConfig, rows: int, slots: int, like: Tensor) -> Store:
-    """An empty cache for a head's layers, on the device and in the dtype of `like`."""
-    spec = LayerSpec(config.kv_heads, config.head_dim, config.head_dim, like.device, like.dtype)
-    return Store.empty(Slab(), dict.fromkeys(range(config.layers), spec), rows, slots, like.device)
+    def release(self, who: Hashable) -> None:
+        if self.store is not None:
+            self.store.release(who)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,11 +15,11 @@ from torch import Tensor, nn
 from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
-from toolkit.cache import LayerSpec, Slab, Store
+from toolkit.cache import LayerSpec, Slab, Store, layout_for
 from toolkit.models.attention import attention_configs, our_attention
 from toolkit.models.masks import additive, near, positions, visible
 from toolkit.models.taps import Taps, layers_of
-from toolkit.protocols import KVCache, Reading, Tap
+from toolkit.protocols import KVCache, Paging, Reading, Tap
 from toolkit.tree import TokenTree
 
 KINDS = ("full_attention", "sliding_attention")
@@ -73,9 +74,9 @@ class HFModel:
     def __repr__(self) -> str:
         return f"HFModel({self.name}, {self.layers} layers, {str(self.dtype).removeprefix('torch.')}, {self.device})"
 
-    def open(self, rows: int, slots: int) -> Store:
+    def open(self, rows: int, slots: int, paging: Paging | None = None) -> Store:
         """An empty cache for `rows` rows, with room for `slots` tokens at first."""
-        return Store.empty(Slab(), self.specs, rows, slots, self.device)
+        return Store.empty(layout_for(paging), self.specs, rows, slots, self.device)
 
     @torch.inference_mode()
     def read(
@@ -206,7 +207,13 @@ def _look(lm: HFModel) -> dict[int, LayerSpec]:
     notes = [_Notes() for _ in range(lm.layers)]
     with our_attention(lm._configs):
         lm._forward(tree, Store.empty(Slab(), {}, 1, 1, lm.device), 0, notes, last=None)
-    return {i: note.spec for i, note in enumerate(notes) if note.spec}
+    return {i: replace(note.spec, window=_window(lm.config, i)) for i, note in enumerate(notes) if note.spec}
+
+
+def _window(config: Any, layer: int) -> int | None:
+    """How far back a layer looks; None for all."""
+    window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+    return window if window and (kinds is None or kinds[layer] == "sliding_attention") else None
 
 
 @torch.inference_mode()
