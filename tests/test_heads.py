@@ -234,7 +234,8 @@ def recomputed(engine: Engine, session, drafter: Eagle) -> Tensor:
     """Keys of a head's cache made at once from the whole text."""
     fresh = Eagle(drafter.head, drafter.shape)
     again = engine.start([[*p, *o] for p, o in zip(session.prompts, session.outputs, strict=True)])
-    again.read_up(engine.target, fresh.taps)
+    again.fit(engine.target, fresh.taps)
+    again.read_up()
     fresh.propose(again.context())
     return keys(fresh)
 
@@ -242,7 +243,7 @@ def recomputed(engine: Engine, session, drafter: Eagle) -> Tensor:
 def keys(drafter: Eagle) -> Tensor:
     cache = drafter.kept.store
     lengths = cache.filled
-    return torch.cat([kind.keys[:, b, :, :n].flatten() for kind in cache.kinds.values() for b, n in enumerate(lengths)])
+    return torch.cat([k[:, b, :, :n].flatten() for k, _ in cache.layout.memory.values() for b, n in enumerate(lengths)])
 
 
 @pytest.mark.parametrize("stale", [False, True])
@@ -287,7 +288,8 @@ class Answers:
         return self.inner.propose(context)
 
     def context_of(self, engine, session):
-        session.read_up(engine.target, self.taps)
+        session.fit(engine.target, self.taps)
+        session.read_up()
         self.context, self.level = session.context(), 0
         return self.context
 
@@ -310,7 +312,8 @@ def test_heads_of_another_target_start_afresh():
         engine.step(session)
     engine.target = lm(5)
     engine.step(session)
-    session.read_up(lm(5), own.taps)
+    session.fit(lm(5), own.taps)
+    session.read_up()
     own.propose(session.context())
     fresh = Eagle(own.head, own.shape)
     fresh.propose(session.context())
