@@ -258,6 +258,7 @@ def test_what_is_read_again_after_two_preemptions():
     assert life(*start, ("admitted", 14), ("prefilled", 0)) == 0
     assert life(*start, ("admitted", 8), ("prefilled", 6), ("preempted", 20), ("admitted", 16), ("prefilled", 4)) == 10
     assert life(*start, ("admitted", 0), ("preempted", 5), ("admitted", 0), ("prefilled", 14)) == 14  # half way back
+    assert life(*start, ("admitted", 4), ("prefilled", 6), ("prefilled", 8)) == 10  # in two chunks
     assert life(("preempted", 3), ("admitted", 0), ("prefilled", 10)) == 3  # its first prefill was broken off
 
 

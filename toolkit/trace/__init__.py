@@ -1,6 +1,8 @@
 """What happened, as plain host data. Everything right of a StepRecord is a reader: it may be absent, slow or broken
 without changing one token."""
 
+from toolkit.trace.files import load as load
+from toolkit.trace.files import save as save
 from toolkit.trace.records import Event as Event
 from toolkit.trace.records import Load as Load
 from toolkit.trace.records import PrefixNode as PrefixNode

@@ -102,8 +102,7 @@ def requests(steps: Sequence[StepRecord]) -> list[Request]:
             if row is not None:
                 known = seen.setdefault(name, _Seen(served=bool(step.ids)))
                 known.rows.append(row)
-                if row.emitted:
-                    known.emissions.append(step.at + step.total_ms / 1000)
+                known.emissions.append(step.at + step.total_ms / 1000)  # every row step commits a token at least
     return [_request(name, known) for name, known in seen.items()]
 
 
