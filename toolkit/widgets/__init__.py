@@ -1,12 +1,14 @@
 """Pictures of a trace and hands on a run. They see records, live controls and plain callables, never tensors.
 
-| widget   | shows                                                        | synced traits                     |
-|----------|--------------------------------------------------------------|-----------------------------------|
-| TreeView | one step's token tree, with a card for every node            | scene, chosen                     |
-| Ribbon   | the text, each token by how it came; a click gives its step  | shown, clicked (text by messages) |
-| Charts   | tokens per step, acceptance by depth, time by phase          | plotly's own                      |
-| Lab      | all of them, with the controls of a live run                 | those of its parts                |
+| widget      | shows                                                        | synced traits                     |
+|-------------|--------------------------------------------------------------|-----------------------------------|
+| TreeView    | one step's token tree, with a card for every node            | scene, chosen                     |
+| Ribbon      | the text, each token by how it came; a click gives its step  | shown, clicked (text by messages) |
+| Charts      | tokens per step, acceptance by depth, time by phase          | plotly's own                      |
+| Lab         | all of them, with the controls of a live run                 | those of its parts                |
+| ServingView | a server's pages, queues, last events and prefix cache       | scene (changes by messages)       |
 
+`ServerWatch` keeps a ServingView up to date with a live server, from a thread of its own.
 `drift_figure` draws what lossy rules gain and cost, from `toolkit.verification.drift.frontier`.
 """
 
@@ -14,4 +16,6 @@ from toolkit.widgets.charts import Charts as Charts
 from toolkit.widgets.drift import drift_figure as drift_figure
 from toolkit.widgets.lab import Lab as Lab
 from toolkit.widgets.ribbon import Ribbon as Ribbon
+from toolkit.widgets.serving import ServerWatch as ServerWatch
+from toolkit.widgets.serving import ServingView as ServingView
 from toolkit.widgets.tree import TreeView as TreeView
