@@ -1,5 +1,6 @@
 """Where keys and values live. Knows tensors and contexts, no model."""
 
+from toolkit.cache.accounts import Accounts as Accounts
 from toolkit.cache.fill import fill as fill
 from toolkit.cache.layout import LayerSpec as LayerSpec
 from toolkit.cache.layout import Layout as Layout

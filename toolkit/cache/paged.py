@@ -171,11 +171,7 @@ class Paged:
         return self.pools[g].memory[spec][0][0].index_select(0, table).flatten(0, 2)[:count]
 
     def adopt(self, b: int, tokens: np.ndarray) -> int:
-        if not self.shared:
-            return 0
-        path = self.prefixes.find(tokens)
-        while path and not self._usable(path):
-            path.pop()
+        path = self.match(tokens)
         row, n = self.rows[b], len(path) * self.size
         self.free(row)
         for g, (pool, window) in enumerate(zip(self.pools, self.windows, strict=True)):
@@ -188,6 +184,13 @@ class Paged:
         return n
 
     # ---- accounts ------------------------------------------------------------------------------------------------
+
+    def match(self, tokens: np.ndarray) -> list[Node]:
+        """The shared pages that a row with these tokens [n] can begin with."""
+        path = self.prefixes.find(tokens) if self.shared else []
+        while path and not self._usable(path):
+            path.pop()
+        return path
 
     def fork(self, row: Row) -> Row:
         """Another holder of the same pages; whoever writes first takes a copy of a partly filled one."""
@@ -213,7 +216,7 @@ class Paged:
         kept = [0] * len(self.pools)
         fixed: set[int] = set()  # nodes with something below that is in use
         for node in reversed(list(self.prefixes.nodes())):
-            if id(node) in fixed or not self._idle(node):
+            if id(node) in fixed or not self.idle(node):
                 fixed.add(id(node.above))
                 continue
             for g, page in enumerate(node.pages):
@@ -223,7 +226,7 @@ class Paged:
     def give_up(self) -> bool:
         """Free the least recently used page that nobody but the prefix tree holds; False when there is none."""
         for leaf in self.prefixes.leaves():
-            if self._idle(leaf):
+            if self.idle(leaf):
                 self._forget(leaf)
                 return True
         return False
@@ -261,7 +264,7 @@ class Paged:
     def _fresh(self) -> Row:
         return Row([[] for _ in self.pools])
 
-    def _idle(self, node: Node) -> bool:
+    def idle(self, node: Node) -> bool:
         """Does nobody hold its pages but the tree."""
         return all(page == JUNK or pool.held[page] == 1 for pool, page in zip(self.pools, node.pages, strict=True))
 

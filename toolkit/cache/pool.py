@@ -85,7 +85,7 @@ class Pool:
         for spec, pair in self.memory.items():
             here, there = source.to(spec.device), to.to(spec.device)
             for m in pair:
-                flat = m.view(m.shape[0], -1, *m.shape[3:])
+                flat = m.flatten(1, 2)
                 flat.index_copy_(1, there, flat.index_select(1, here))
 
     def _grow(self) -> None:

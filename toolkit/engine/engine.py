@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -111,14 +111,18 @@ class Engine:
         return record
 
     @torch.inference_mode()
-    def draft(self, session: Session) -> Draft:
-        """Bring the target's cache up to date, and let every drafter guess for its rows."""
+    def draft(self, session: Session, *, plain: bool = False) -> Draft:
+        """Bring the target's cache up to date, and let every drafter guess for its rows; `plain` lets nobody guess."""
         began, target = perf_counter(), self.target
         groups = grouped(session.entries, self.drafter, self.rule)
+        if plain:
+            nobody = Nothing()
+            groups = [replace(g, drafter=nobody) for g in groups]
         parts = leaves(g.drafter for g in groups)
         same_vocabulary(parts, target)
         through = shares(parts, target)
-        session.fit(target, taps_of(parts))
+        if not session.named:  # else whoever lets rows come and go has seen to it, for rows that wait have wishes too
+            session.fit(target, taps_of(parts))
         session.read_up(whole=through)
         clock = Clock(session.token.device)
         made = [guess(session, g, alone=len(groups) == 1) for g in groups]

@@ -6,7 +6,7 @@ Letters: B rows, N nodes, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -70,6 +70,17 @@ class Draft:
         if any(p.proposal.confidence is not None for p in parts):
             confidence = torch.cat([_confidence(p.proposal, size) for p in parts])[order]
         return cls(tuple(parts), tree, confidence, clock, began)
+
+    def cut(self, nodes: int) -> Draft:
+        """The first nodes of every tree alone. Which are dropped does not depend on what they say, so nothing is biased."""
+        parts = []
+        for part in self.parts:
+            p = part.proposal
+            keep = torch.arange(min(nodes, p.tree.size), device=p.tree.token.device).expand(p.tree.rows, -1)
+            confidence = None if p.confidence is None else p.confidence[:, : keep.shape[1]]
+            source = None if p.q is None else p.source[:, : keep.shape[1]]
+            parts.append(replace(part, proposal=Proposal(p.tree.prune(keep), p.q, p.draw, source, confidence)))
+        return Draft.of(parts, self.clock, self.began)
 
 
 def grouped(entries: Sequence[Entry], drafter: Drafter, rule: Rule) -> list[Group]:

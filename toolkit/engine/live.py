@@ -12,6 +12,7 @@ from typing import Literal
 
 from toolkit.engine.cores import give_back_cores
 from toolkit.engine.engine import Engine
+from toolkit.engine.server import Server
 from toolkit.engine.session import Session
 
 State = Literal["paused", "running", "done", "failed", "stopped"]
@@ -20,15 +21,24 @@ State = Literal["paused", "running", "done", "failed", "stopped"]
 class Live:
     """run, pause, step, rewind, stop. Parts of `engine` may be assigned at any time: a step reads each field once.
 
+    `Live(engine, session)` moves a session, `Live(server)` a server.
+
     An error in a step puts the session into the state "failed" and is kept in `error`; the session stays as it was
     before that step, so run, step or rewind go on from there, for instance with another drafter.
     """
 
-    def __init__(self, engine: Engine, session: Session, *, delay: float = 0.0) -> None:
-        self.engine, self.session = engine, session
+    def __init__(self, engine: Engine | Server, session: Session | None = None, *, delay: float = 0.0) -> None:
+        self.engine = engine.engine if isinstance(engine, Server) else engine
+        self.session: Session | Server
+        if isinstance(engine, Server):
+            self.session = engine
+        elif session is not None:
+            self.session = session
+        else:
+            raise ValueError("Live needs a session, made by `engine.start(prompts)`, or a server")
         self.delay = delay  # seconds to wait between steps, for watching
         self.error: Exception | None = None
-        self.state: State = "done" if session.done else "paused"
+        self.state: State = "done" if self.session.done else "paused"
         self._change = threading.Condition()
         self._tickets = 0  # steps still to be made; negative: without end
         self._rewinds = 0
@@ -49,7 +59,9 @@ class Live:
         return self._ask(tickets=0)
 
     def rewind(self, steps: int = 1) -> Live:
-        """Undo the last steps and pause."""
+        """Undo the last steps and pause. Raises ValueError for a server, whose requests are rewound one by one."""
+        if isinstance(self.session, Server):
+            raise ValueError("a server has no step to go back to: use `server.rewind(ticket, tokens)`")
         return self._ask(tickets=0, rewinds=_count(steps))
 
     def stop(self) -> None:
@@ -130,9 +142,13 @@ class Live:
 
     def _work(self, rewinds: int) -> Exception | None:
         try:
-            if rewinds:
+            if self.session.done and not rewinds:
+                pass
+            elif isinstance(self.session, Server):
+                self.session.step()
+            elif rewinds:
                 self.session.rewind(rewinds)
-            elif not self.session.done:
+            else:
                 self.engine.step(self.session)
         except Exception as error:  # shown where the notebook looks: `error`, `wait` and the controls
             return error
