@@ -1,5 +1,6 @@
 """One unchanged transformers model after the other: random trees in ragged batches equal its own generate."""
 
+import numpy as np
 import pytest
 import torch
 import transformers as tf
@@ -9,8 +10,10 @@ from toolkit.drafting import Chain, DraftModel, Dynamic, EarlyExit, NGram
 from toolkit.engine import Engine
 from toolkit.models.early_exit import first_layers
 from toolkit.models.hf import HFModel
+from toolkit.protocols import Paging
 from toolkit.sampling import Stopping
 from toolkit.trace import metrics
+from toolkit.tree import TokenTree
 
 BASE = {
     "vocab_size": 64,
@@ -167,3 +170,52 @@ def test_what_cannot_read_trees_is_refused_in_one_sentence(name):
     ) as caught:
         HFModel(REFUSED[name]())
     assert "\n" not in str(caught.value)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", ARCHS)
+def test_pages_give_the_slabs_numbers_bit_for_bit(name):
+    """float32, a ragged batch: prompts, then three random trees with a path of each kept, through both layouts."""
+    torch.manual_seed(0)
+    lm = HFModel(ARCHS[name]().float().eval())
+    g = torch.Generator().manual_seed(1)
+    stores = [
+        lm.open(3, 8),
+        lm.open(3, 8, Paging(1)),
+        lm.open(3, 8, Paging(4, 40)),
+        lm.open(3, 8, Paging(16, 9, False)),
+    ]
+    prompt = torch.randint(0, lm.vocab, (3, 11), generator=g)
+    real = torch.arange(11) < torch.tensor([[11], [4], [9]])
+    host, filled = prompt.numpy(), real.sum(1).numpy()
+    chain, texts = TokenTree.chain(prompt, real), [row[:n].tolist() for row, n in zip(host, filled, strict=True)]
+
+    def compare(tree: TokenTree) -> None:
+        readings = [lm.read(tree, store, taps=(1, "final")) for store in stores]
+        for other in readings[1:]:
+            assert torch.equal(other.logits[tree.real], readings[0].logits[tree.real])
+            assert torch.equal(other.feature[tree.real], readings[0].feature[tree.real])
+
+    def settle(tree: TokenTree, path: torch.Tensor) -> None:
+        host = np.zeros((3, 99), np.int64)
+        for row, text in zip(host, texts, strict=True):
+            row[: len(text)] = text
+        for store in stores:
+            store.keep(tree, path)
+            store.trust(host, np.array([len(text) for text in texts]))
+
+    compare(chain)
+    states = lm.model(input_ids=prompt[:1], use_cache=False, output_hidden_states=True).hidden_states
+    tapped = lm.read(chain, lm.open(3, 16), taps=(1, "final")).feature[0]
+    torch.testing.assert_close(tapped, torch.cat([states[1], states[-1]], -1)[0], rtol=1e-3, atol=1e-4)
+    settle(chain, real)
+    for _ in range(3):
+        parent = torch.tensor(
+            [[-1, *(int(torch.randint(0, i, (1,), generator=g)) for i in range(1, 7))] for _ in range(3)]
+        )
+        tree = TokenTree(torch.randint(0, lm.vocab, (3, 7), generator=g), parent, torch.ones(3, 7).bool())
+        compare(tree)
+        path = tree.path(torch.randint(0, 7, (3,), generator=g))
+        for b, text in enumerate(texts):
+            text += tree.token[b][path[b]].tolist()
+        settle(tree, path)

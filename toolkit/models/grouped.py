@@ -49,6 +49,8 @@ def grouped_attention(
 def _explicit(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float, softcap: float | None, sinks: Tensor | None
 ) -> Tensor:
+    if k.stride(-2) != k.shape[-1]:  # gathered from pages: a product over other strides rounds otherwise
+        k, v = k.contiguous(), v.contiguous()
     scores = q @ k.transpose(2, 3) * scaling  # [B, K, G * M, S]
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap

@@ -43,7 +43,7 @@ class Taps:
             if tap == 0:
                 self.handles.append(self.layers[0].register_forward_pre_hook(self._before(tap), with_kwargs=True))
             elif tap == "final":
-                self.handles.append(self.model.base_model.register_forward_hook(self._after(tap)))
+                self.handles.append(self._owner().register_forward_hook(self._after(tap)))
             else:
                 self.handles.append(self.layers[tap - 1].register_forward_hook(self._after(tap)))
         return self
@@ -58,6 +58,11 @@ class Taps:
             return None
         states = [self.caught[tap] for tap in self.taps]
         return torch.cat([s.to(states[0].device) for s in states], -1)
+
+    def _owner(self) -> nn.Module:
+        """The module that the layers stand in, whose output comes after the last norm. `base_model` may be one around it that
+        the model's own forward passes by (OPT)."""
+        return next(m for m in self.model.modules() if any(child is self.layers for child in m.children()))
 
     def _before(self, tap: Tap) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
