@@ -106,6 +106,30 @@ def test_agree_trusts_the_common_prefix_only(layout):
     assert store.filled.tolist() == [2, 1], "what was given up does not come back by itself"
 
 
+def test_pages_without_features_are_not_found_once_features_are_wanted():
+    store = Store.empty(Paged(2, 20), SPECS, 1, 8, "cpu")
+    tree = TokenTree.chain(torch.tensor([[1, 2, 3, 4]]))
+
+    def settle(who: str) -> None:
+        store.agree(replace(context([[1, 2, 3, 4, 9]]), who=(who,)))
+        if not store.filled[0]:
+            write(store, tree.token)
+            if who > "b":
+                store.file(tree.token[..., None].double(), torch.arange(4)[None], tree.real)
+            store.keep(tree, tree.real)
+            store.trust(context([[1, 2, 3, 4, 9]]).host, np.array([4]))
+
+    for who in "abcd":
+        settle(who)
+    assert store.found == {"a": 0, "b": 4, "c": 4, "d": 4}
+    store = Store.empty(Paged(2, 20), SPECS, 1, 8, "cpu")
+    settle("a")
+    store.layout.file(tree.token[..., None].double(), torch.arange(4)[None], tree.real)
+    settle("c")
+    settle("d")
+    assert store.found == {"a": 0, "c": 0, "d": 4} and store.recall(0, 4).flatten().tolist() == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("paging", [None, Paging(1), Paging(4, 9)])
 @pytest.mark.parametrize("chunk", [*range(1, 13), 256])
 def test_every_chunk_size_fills_the_same(chunk, paging):

@@ -191,6 +191,28 @@ def test_the_least_recently_used_prefix_goes_first():
     assert known == {(1,) * 4: 1, (2,) * 4: 1, (3,) * 4: 1} | {(1,) * 4: 2, (3,) * 4: 2}
 
 
+@pytest.mark.parametrize("window", [False, True])
+def test_a_row_goes_on_when_the_nodes_it_stood_on_are_given_up(window):
+    """Two rows read the same text at once, each into pages of its own; the one whose pages the tree keeps ends, and the tree
+    gives them up while the other is still running. A third then finds what is really there."""
+    target = windowed() if window else lm(0)
+    s = server(target=target, page=2, pages=60, rows=2, stopping=Stopping(16))
+    first, second = s.add([5] * 12, stopping=Stopping(1)), s.add([5] * 12)
+    while not first.done:
+        s.step()
+    for _ in range(4):
+        s.step()
+    while s.accounts.pages.give_up():
+        s.check()
+    for _ in range(4):
+        s.step()
+        s.check()
+    third = s.add([5] * 12 + second.output[:2])
+    serve(s)
+    want = reference(target.model, [5] * 12, 18)
+    assert second.output == want[:16] and third.output == want[2:18] and first.output == want[:1]
+
+
 def test_pages_that_somebody_uses_are_never_given_up():
     s = server(stopping=Stopping(12), pages=9, page=2, rows=2)
     long = s.add([5] * 6)
@@ -198,6 +220,10 @@ def test_pages_that_somebody_uses_are_never_given_up():
         s.step()
     for i in range(6):
         s.add([i] * 5, stopping=Stopping(2))
+    while not long.done:
+        assert s.accounts.found(long.entry.text[:6])[0] == 3, "nor does the tree forget them"
+        s.step()
+        s.check()
     serve(s)
     assert long.output == alone((5,) * 6, 12) and long.preemptions == 0
 

@@ -16,6 +16,13 @@ EXAMPLES = """examples:
 """
 
 
+SERVE_EXAMPLES = """examples:
+  python -m toolkit serve prompts.txt --rows 8 --trace run.json
+  python -m toolkit serve prompts.jsonl --limit 32 --compare --drafter none,ngram
+  python -m toolkit serve prompts.jsonl --limit 32 --sweep --rows 32 --figure batch.html
+"""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0, 2 for bad input (one sentence on stderr), 130 when interrupted."""
     parser = build_parser()
@@ -28,6 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from toolkit.commands.fetch import fetch
 
             return fetch(options)
+        if options.command == "serve":
+            from toolkit.commands.serve import serve
+
+            return serve(options)
         from toolkit.commands.generate import generate
 
         return generate(options)
@@ -50,9 +61,46 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_generate(commands)
+    _add_serve(commands)
     fetch = commands.add_parser("fetch", help="fetch the default model ahead of its first use")
     fetch.add_argument("model", nargs="?", default="smollm2", choices=["smollm2"], help="default: %(default)s")
     return parser
+
+
+def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    p = commands.add_parser(
+        "serve",
+        help="many prompts through one server: run, compare, or measure as the batch grows",
+        description="Serve all prompts of a file with continuous batching.",
+        epilog=SERVE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument("file", metavar="FILE", help='one prompt a line: text, or JSON with "prompt" or "turns"')
+    p.add_argument("--limit", type=int, metavar="N", help="so many prompts, spread over the file (default: all)")
+    p.add_argument("--target", default="smollm2", metavar="MODEL", help="default: %(default)s")
+    p.add_argument("--dtype", default="bfloat16", help="default: %(default)s")
+    p.add_argument("--device", default="cpu", help="default: %(default)s")
+    p.add_argument("--threads", type=int, metavar="N", help="CPU threads for torch (default: torch's own choice)")
+    p.add_argument("--no-chat", action="store_true", help="take prompts as bare text, without the chat template")
+    p.add_argument(
+        "--drafter", default="ngram", metavar="NAMES", help="one, or several with commas (default: %(default)s)"
+    )
+    p.add_argument(
+        "--rows", type=int, default=8, metavar="N", help="requests in a batch at most (default: %(default)s)"
+    )
+    p.add_argument("--pages", type=int, metavar="N", help="pages of 16 tokens in the cache (default: 1024)")
+    p.add_argument("--max-new-tokens", type=int, default=64, metavar="N", help="default: %(default)s")
+    p.add_argument(
+        "--trace", metavar="FILE", help="write the run: .json for Perfetto, .jsonl or .parquet to load again"
+    )
+    p.add_argument("--metrics", action="store_true", help="print the run's metrics as Prometheus text")
+    p.add_argument(
+        "--compare", action="store_true", help="against transformers' generate and generate_batch, interleaved"
+    )
+    p.add_argument("--sweep", action="store_true", help="batches of 1, 2, 4 ... rows, with and without drafting")
+    p.add_argument("--repeats", type=int, default=3, metavar="N", help="rounds of a measurement (default: %(default)s)")
+    p.add_argument("--json", metavar="FILE", help="--compare, --sweep: write the figures to FILE")
+    p.add_argument("--figure", metavar="FILE", help="--sweep: write a chart that needs no network to FILE.html")
 
 
 def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

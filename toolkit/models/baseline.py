@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import LogitsProcessorList, PreTrainedModel
+from transformers import ContinuousBatchingConfig, GenerationConfig, LogitsProcessorList, PreTrainedModel
 
 from toolkit.sampling import Sampling
 
@@ -95,3 +95,45 @@ def diverge(model: PreTrainedModel, prompt: Sequence[int], a: Sequence[int], b: 
         logits = exact(input_ids=text, use_cache=False).logits[0, -1]
     best = logits.topk(2).values
     return Divergence(at, (x, y), float(logits[x] - logits[y]), float(best[0] - best[1]))
+
+
+def _endless(model: PreTrainedModel, tokens: int) -> GenerationConfig:
+    """Greedy, and exactly so many new tokens."""
+    return GenerationConfig(max_new_tokens=tokens, do_sample=False, eos_token_id=None, pad_token_id=0)
+
+
+@torch.inference_mode()
+def hf_batches(model: PreTrainedModel, prompts: Sequence[Sequence[int]], *, rows: int, tokens: int) -> list[list[int]]:
+    """`generate` in batches of `rows` prompts, padded on the left, greedy, `tokens` new ones each."""
+    out: list[list[int]] = []
+    run: Any = model.generate
+    for i in range(0, len(prompts), rows):
+        batch = prompts[i : i + rows]
+        longest = max(map(len, batch))
+        ids = torch.tensor([[0] * (longest - len(p)) + list(p) for p in batch], device=model.device)
+        mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in batch], device=model.device)
+        made = run(ids, attention_mask=mask, generation_config=_endless(model, tokens))
+        out += made[:, longest:].tolist()
+    return out
+
+
+def hf_continuous(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], *, rows: int, tokens: int
+) -> list[list[int]]:
+    """transformers' own continuous batching (`generate_batch`), at most `rows` requests at once, greedy, `tokens` each."""
+    size = 32
+    blocks = sum(-(-(len(p) + tokens) // size) + 1 for p in sorted(prompts, key=len)[-rows:])
+    config = ContinuousBatchingConfig(
+        page_size=size, num_blocks=blocks, max_batch_tokens=512, max_requests_per_batch=rows
+    )
+    run: Any = model.generate_batch
+    made = run(
+        [list(p) for p in prompts],
+        generation_config=_endless(model, tokens),
+        continuous_batching_config=config,
+        warmup=False,
+    )
+    found = [made[f"req_{i}"] for i in range(len(prompts))]
+    if failed := next((f.error for f in found if f.error), None):
+        raise RuntimeError(f"generate_batch failed: {failed}")
+    return [list(f.generated_tokens) for f in found]
