@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections import Counter
 
@@ -490,6 +491,82 @@ def test_a_live_loop_serves():
     assert len(s.trace.steps) == 2
     assert live.run().wait(60) == "done"
     assert [t.output for t in tickets] == [g[:20] for g in greedy()]
+
+
+def test_penalties_constraints_and_logprobs_are_each_requests_own():
+    prompts = texts(5, 12)
+    samplings = [
+        Sampling(repetition_penalty=1.4),
+        Sampling(frequency_penalty=0.7, presence_penalty=0.3, logprobs=2),
+        Sampling(allowed=(3, 5, 8, 13, 21)),
+        Sampling(logit_bias={7: 4.0, (7, 9): 6.0}, bad_words=[[9, 9]]),
+        Sampling(0.9, top_k=5, seed=4, forced={2: 11}),
+    ]
+    engine = Engine(lm(0), rule=Coupled(), stopping=STOP)
+    want = [engine.generate([p], sampling=x) for p, x in zip(prompts, samplings, strict=True)]
+    s = server(DraftModel(noisy_lm(0), Dynamic(3, 3, 8)), rule=Coupled(), rows=3, pages=30)
+    tickets = [s.add(p, sampling=x) for p, x in zip(prompts, samplings, strict=True)]
+    serve(s)
+    assert [t.output for t in tickets] == [w.outputs[0] for w in want]
+    ours, theirs = tickets[1].entry.scores, want[1].logprobs[0]
+    assert [x.token for x in ours] == [x.token for x in theirs]
+    assert max(abs(a.logprob - b.logprob) for a, b in zip(ours, theirs, strict=True)) < 1e-9
+
+
+def test_an_error_in_a_step_leaves_the_server_usable():
+    class Broken:
+        def propose(self, context):
+            raise OSError("no more ideas")
+
+    s = server()
+    good, bad = s.add([1, 2, 3]), s.add([4, 5], drafter=Broken())
+    with pytest.raises(OSError, match="no more ideas"):
+        serve(s)
+    s.check()
+    s.abort(bad)
+    serve(s)
+    assert good.output == alone((1, 2, 3)) and s.accounts.held == 0
+
+
+@pytest.mark.parametrize("part", range(40))
+def test_an_interrupt_anywhere_in_a_step_loses_nothing(part):
+    """An interrupt at any fortieth of the calls into the engine's and the cache's code, then on as if nothing had been."""
+
+    def calls(s: Server, stop: int | None) -> int:
+        """Make a step, and interrupt it at the `stop`-th call; returns how many calls there were."""
+        count = 0
+
+        def trace(frame, event, _):
+            nonlocal count
+            if event == "call" and ("/engine/" in frame.f_code.co_filename or "/cache/" in frame.f_code.co_filename):
+                count += 1
+                if count == stop:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+
+        sys.settrace(trace)
+        try:
+            s.step()
+        except KeyboardInterrupt:
+            assert stop is not None
+        finally:
+            sys.settrace(None)
+        return count
+
+    def begun() -> Server:
+        s = server(DraftModel(noisy_lm(0), Dynamic(3, 3, 8)), rows=3, pages=30)
+        for p in texts(3, 13):
+            s.add(p)
+        for _ in range(3):
+            s.step()
+        return s
+
+    s = begun()
+    tickets = list(s.running)
+    assert len(tickets) == 3
+    calls(s, 1 + calls(begun(), None) * part // 40)
+    serve(s)
+    assert all(t.output == alone(t.entry.prompt) for t in tickets) and s.accounts.held == 0
 
 
 # Windows.

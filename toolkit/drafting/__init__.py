@@ -9,6 +9,7 @@ from toolkit.drafting.early_exit import EarlyExit as EarlyExit
 from toolkit.drafting.lookahead import Lookahead as Lookahead
 from toolkit.drafting.marginal import Block as Block
 from toolkit.drafting.marginal import Medusa as Medusa
+from toolkit.drafting.measured import ByMeasure as ByMeasure
 from toolkit.drafting.mixture import Budgets as Budgets
 from toolkit.drafting.mixture import Mixture as Mixture
 from toolkit.drafting.mixture import PerRow as PerRow

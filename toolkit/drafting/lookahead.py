@@ -12,6 +12,7 @@ Letters: B rows, N nodes, C columns, L levels, V vocabulary.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,6 +42,7 @@ class Lookahead:
     memory: int = 16
     pool: dict[int, OrderedDict[Trail, None]] = field(default_factory=dict, repr=False)
     _window: list[list[list[int]]] = field(default_factory=list, init=False, repr=False)  # [B][L][C]
+    _names: tuple[Hashable, ...] = field(default=(), init=False, repr=False)  # whose rows the windows are
     _place: list[int] = field(
         default_factory=list, init=False, repr=False
     )  # [B] the window's first node in the last tree
@@ -55,8 +57,11 @@ class Lookahead:
         return self.size - 1
 
     def propose(self, context: Context) -> Proposal:
-        if len(self._window) != context.rows:
-            self._window = [self._begin(context.row(b)) for b in range(context.rows)]
+        names = context.who or tuple(range(context.rows))
+        if names != self._names:
+            old = dict(zip(self._names, self._window, strict=True))
+            self._window = [old.get(name) or self._begin(context.row(b)) for b, name in enumerate(names)]
+            self._names = names
         rows = [self._row(context, b) for b in range(context.rows)]
         self._place = [1 + len(guesses) for guesses, _ in rows]
         size = 1 + max(len(guesses) + len(window) for guesses, window in rows)

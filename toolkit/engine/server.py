@@ -67,7 +67,7 @@ class Server:
         self.prefilling: list[Ticket] = []
         self.running: list[Ticket] = []
         self._inbox: deque[Ticket] = deque()
-        self._events: list[Event] = []
+        self._events: deque[Event] = deque()
         self._names: set[str] = set()
         self._count = itertools.count()
         self._used: dict[int, Drafter] = {}  # every drafter that may keep something for a request
@@ -492,7 +492,7 @@ class Server:
 
     def _told(self, record: StepRecord, began: float, prefilled: int, reread: int) -> StepRecord:
         """The record with its place in the trace, the load and what has happened since the last one."""
-        events, self._events = tuple(self._events), []
+        events = tuple(self._events.popleft() for _ in range(len(self._events)))  # others may note more meanwhile
         a = self.accounts
         load = Load(
             len(self.waiting) + len(self._inbox),

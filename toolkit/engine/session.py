@@ -62,19 +62,13 @@ class Session:
         for e, b in old.items():
             if feature is not None and e not in entries:
                 e.feature = feature[b, : e.length - 1].clone()
-        device = self.cache.length.device
-        slots = max((len(e.text) for e in entries), default=SPARE)
-        self.host = np.zeros((len(entries), slots), np.int64)
-        for row, e in zip(self.host, entries, strict=True):
-            row[: e.length] = e.text[: e.length]
-        self.token = torch.from_numpy(self.host.copy()).to(device)
-        self.feature = None
+        self.entries, self.behind, self.unread, self.feature = list(entries), True, None, None
+        self._copy_texts()
         for b, e in enumerate(entries):
             kept = feature[old[e], : e.length - 1] if feature is not None and e in old else e.feature
             if kept is not None:
                 self._room_for(kept)[b, : len(kept)] = kept
             e.feature = None
-        self.entries, self.behind, self.unread = list(entries), True, None
         self._samplers.clear()
 
     @property
@@ -165,6 +159,8 @@ class Session:
     def read_up(self, *, whole: bool = False) -> None:
         """Make the target's cache hold the committed tokens but the pending one: the prefill, and whatever `fit` and `seat`
         make necessary. The last of them may be left to the next tree's pass, unless the `whole` is wanted now."""
+        if self.behind:  # also after an interrupt in the middle of a commit
+            self._copy_texts()
         if self.behind or (whole and self.unread):
             self.unread = None
             # A drafter that wants features, or the cache itself, wants those of every token before its guess.
@@ -249,6 +245,14 @@ class Session:
         self.behind = True
         self.trace.rewind(keep)
         return steps
+
+    def _copy_texts(self) -> None:
+        """What the rows have committed, to the host's and the device's array."""
+        slots = max((len(e.text) for e in self.entries), default=SPARE)
+        self.host = np.zeros((self.rows, slots), np.int64)
+        for row, e in zip(self.host, self.entries, strict=True):
+            row[: e.length] = e.text[: e.length]
+        self.token = torch.from_numpy(self.host.copy()).to(self.cache.length.device)
 
     def _sampler(self, rows: tuple[int, ...], length: Tensor, token: Tensor) -> BatchSampler:
         if rows not in self._samplers:
