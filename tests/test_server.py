@@ -340,9 +340,9 @@ def test_needed_pages_are_those_that_are_taken(page, settled, nodes, shared):
     """max(0, ceil((nodes - slack) / page)) against what reserving really takes, and one for a copy of a shared page."""
     s = server(page=page, pages=80, stopping=Stopping(1), share=shared)
     entry = s.engine.entry([1] * (settled + 1), Sampling(), STOP)
-    s._reading.seat([entry])
+    s.scheduler.reading.seat([entry])
     with torch.inference_mode():
-        s._reading.prefill()
+        s.scheduler.reading.prefill()
     if shared and settled:
         s.accounts.fork(entry, "another")
     need, free = s.accounts.needed(entry, nodes), len(s.accounts.pages.pools[0].free)
@@ -367,7 +367,7 @@ def test_aborting_in_a_loop_gives_everything_back(name):
         assert all(t.state == "aborted" and t.reason == "aborted" for t in tickets)
         s.check()
         assert s.done and s.accounts.held == 0 and s.accounts.spare == 40
-    assert not s._reading.entries and not s._going.entries and s.trace.steps[-1].load.running == 0
+    assert not s.scheduler.reading.entries and not s.scheduler.going.entries and s.trace.steps[-1].load.running == 0
     t = s.add([1, 2, 3])
     serve(s)
     assert t.output == alone((1, 2, 3))
