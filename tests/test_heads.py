@@ -93,6 +93,10 @@ KINDS = (
 )
 
 
+QUICK = ("eagle", "eagle 3, reduced vocabulary", "medusa", "block, markov")
+EVERY = [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+
+
 def drafter(kind: str, shape: object) -> object:
     wrap = Medusa if kind.startswith("medusa") else Block if kind.startswith("block") else Eagle
     return wrap(head(kind), shape)
@@ -104,7 +108,7 @@ def really_tested(session) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY)
 def test_random_heads_change_no_greedy_token(kind, shape):
     session = Engine(lm(0), drafter(kind, SHAPES[shape]), stopping=Stopping(24)).generate(PROMPTS)
     assert session.outputs == [g[:24] for g in greedy()]
@@ -117,7 +121,7 @@ def plain() -> list[list[int]]:
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, "coupled"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY)
 def test_random_heads_change_no_coupled_token(kind, shape):
     how = {**SHAPES, "coupled": Chain(4, coupled=True)}[shape]
     session = Engine(lm(0), drafter(kind, how), Coupled(), stopping=Stopping(20)).generate(PROMPTS, sampling=SAMPLED)
@@ -247,7 +251,9 @@ def keys(drafter: Eagle) -> Tensor:
 
 
 @pytest.mark.parametrize("stale", [False, True])
-@pytest.mark.parametrize("kind", ["eagle", "eagle 3", "eagle 3.1", "mtp"])
+@pytest.mark.parametrize(
+    "kind", ["eagle", "eagle 3", *(pytest.param(k, marks=pytest.mark.slow) for k in ("eagle 3.1", "mtp"))]
+)
 @pytest.mark.parametrize("shape", ["chain", "dynamic"])
 def test_the_heads_cache_holds_true_features_after_fifty_steps(kind, shape, stale):
     """A head with a target it often guesses right, so that accepted guesses are there to be replaced."""

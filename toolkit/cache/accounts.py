@@ -43,9 +43,20 @@ class Accounts:
         return found[1] if found else 0
 
     def needed(self, who: Hashable, nodes: int) -> int:
-        """More pages that room for so many nodes after a request's settled tokens takes."""
+        """More pages that room for so many nodes after a request's settled tokens takes, in the pool that needs most: max(0,
+        ceil((nodes - slack) / page)), and one more where the last page is shared and must be copied."""
+        size = self.pages.size
         found = self.row(who)
-        return self.pages.needed(*found, nodes) if found else -(-nodes // self.pages.size)
+        if found is None:
+            return -(-nodes // size)
+        row, settled = found
+        most = 0
+        for pool, pages in zip(self.pages.pools, row.pages, strict=True):
+            last = settled // size
+            copied = last < len(pages) and pool.held[pages[last]] > 1
+            slack = len(pages) * size - settled
+            most = max(most, max(0, -(-(nodes - slack) // size)) + int(copied))
+        return most
 
     def found(self, tokens: np.ndarray) -> tuple[int, int]:
         """Pages of the prefix cache that a request with these tokens [n] would begin with, and how many of them nobody holds,
@@ -54,7 +65,8 @@ class Accounts:
         return len(path), sum(self.pages.idle(node) for node in path)
 
     def fork(self, who: Hashable, new: Hashable) -> None:
-        """Let a newcomer begin with all that a request has settled. Raises KeyError for one that holds nothing."""
+        """Let a newcomer begin with all that a request has settled; whoever writes first copies a partly filled page. Raises
+        KeyError for one that holds nothing."""
         found = self.row(who)
         if found is None:
             raise KeyError(f"{who!r} holds nothing that could be shared")
@@ -62,7 +74,10 @@ class Accounts:
         tokens = self.store.parked[who][0] if who in self.store.parked else None
         if tokens is None:
             tokens = self.store.known[self.store.seats.index(who), :settled].copy()
-        self.store.parked[new] = tokens, self.pages.fork(row)
+        for pool, pages in zip(self.pages.pools, row.pages, strict=True):
+            for page in pages:
+                pool.hold(page)
+        self.store.parked[new] = tokens, Row([list(pages) for pages in row.pages], list(row.nodes))
 
     @property
     def total(self) -> int:
@@ -71,7 +86,17 @@ class Accounts:
 
     @property
     def spare(self) -> int:
-        return self.pages.spare
+        """Pages that may be had: free ones, and those that only the prefix tree holds. Unlimited pools count as they are."""
+        pages = self.pages
+        kept = [0] * len(pages.pools)
+        fixed: set[int] = set()  # nodes with something below that is in use
+        for node in reversed(list(pages.prefixes.nodes())):
+            if id(node) in fixed or not pages.idle(node):
+                fixed.add(id(node.above))
+                continue
+            for g, page in enumerate(node.pages):
+                kept[g] += page != JUNK
+        return min((len(pool.free) + n for pool, n in zip(pages.pools, kept, strict=True)), default=0)
 
     @property
     def cached(self) -> int:

@@ -183,7 +183,7 @@ class Paged:
         self._changed()
         return n
 
-    # ---- accounts ------------------------------------------------------------------------------------------------
+    # ---- the prefix tree -----------------------------------------------------------------------------------------
 
     def match(self, tokens: np.ndarray) -> list[Node]:
         """The shared pages that a row with these tokens [n] can begin with."""
@@ -191,37 +191,6 @@ class Paged:
         while path and not self._usable(path):
             path.pop()
         return path
-
-    def fork(self, row: Row) -> Row:
-        """Another holder of the same pages; whoever writes first takes a copy of a partly filled one."""
-        for pool, pages in zip(self.pools, row.pages, strict=True):
-            for page in pages:
-                pool.hold(page)
-        return Row([list(pages) for pages in row.pages], list(row.nodes))
-
-    def needed(self, row: Row, settled: int, nodes: int) -> int:
-        """Pages that room for `nodes` after the first `settled` slots takes, in the pool that needs most: max(0,
-        ceil((nodes - slack) / page)), and one more where the last page is shared and must be copied."""
-        most = 0
-        for pool, pages in zip(self.pools, row.pages, strict=True):
-            last = settled // self.size
-            copied = last < len(pages) and pool.held[pages[last]] > 1
-            slack = len(pages) * self.size - settled
-            most = max(most, max(0, -(-(nodes - slack) // self.size)) + int(copied))
-        return most
-
-    @property
-    def spare(self) -> int:
-        """Pages that may be had: free ones, and those that only the prefix tree holds. Unlimited pools count as they are."""
-        kept = [0] * len(self.pools)
-        fixed: set[int] = set()  # nodes with something below that is in use
-        for node in reversed(list(self.prefixes.nodes())):
-            if id(node) in fixed or not self.idle(node):
-                fixed.add(id(node.above))
-                continue
-            for g, page in enumerate(node.pages):
-                kept[g] += page != JUNK
-        return min((len(pool.free) + n for pool, n in zip(self.pools, kept, strict=True)), default=0)
 
     def give_up(self) -> bool:
         """Free the least recently used page that nobody but the prefix tree holds; False when there is none."""
