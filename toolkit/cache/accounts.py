@@ -98,6 +98,11 @@ class Accounts:
                 kept[g] += page != JUNK
         return min((len(pool.free) + n for pool, n in zip(pages.pools, kept, strict=True)), default=0)
 
+    def has(self, pages: int) -> bool:
+        """Could so many pages be had."""
+        free = min((len(pool.free) for pool in self.pages.pools), default=0)
+        return pages <= free or pages <= self.spare  # counting the tree takes longer
+
     @property
     def cached(self) -> int:
         """Pages that nobody but the prefix cache holds."""

@@ -116,7 +116,7 @@ class Scheduler:
         promised = sum(
             self.accounts.needed(t.entry, t.entry.length - self.accounts.settled(t.entry)) for t in self.prefilling
         )
-        return need <= self.accounts.spare - promised - len(self.running)
+        return self.accounts.has(need + promised + len(self.running))
 
     def admit(self) -> None:
         """Whoever the policy names, while there are rows and pages."""
@@ -197,7 +197,7 @@ class Scheduler:
 
     def _short(self, wanted: Sequence[tuple[Ticket, int]]) -> bool:
         """Are there too few pages for so many nodes of each request."""
-        return sum(self.accounts.needed(t.entry, nodes) for t, nodes in wanted) > self.accounts.spare
+        return not self.accounts.has(sum(self.accounts.needed(t.entry, nodes) for t, nodes in wanted))
 
     def _give_way(self) -> bool:
         """Preempt somebody; False when only one is left, who has the whole pool."""
