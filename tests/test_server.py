@@ -334,6 +334,19 @@ def test_a_preempted_request_finds_its_pages_again_if_they_are_still_there():
     assert requests(s.trace.steps)[0].preemptions == 1
 
 
+def test_tokens_read_again_are_told_apart_from_those_read_for_the_first_time():
+    s = server(share=False, stopping=Stopping(10), chunk=4)
+    t = s.add([6] * 9)
+    for _ in range(5):
+        s.step()
+    settled = s.accounts.settled(t.entry)
+    s.preempt(t)
+    serve(s)
+    assert settled == 13 and sum(r.load.reread for r in s.trace.steps) == settled
+    assert sum(r.load.prefilled for r in s.trace.steps) == 8 + settled
+    assert requests(s.trace.steps)[0].reread == settled
+
+
 @settings(deadline=None, max_examples=80)
 @given(st.sampled_from([1, 2, 4, 16]), st.integers(0, 40), st.integers(1, 20), st.booleans())
 def test_needed_pages_are_those_that_are_taken(page, settled, nodes, shared):
