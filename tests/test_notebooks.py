@@ -16,6 +16,12 @@ SENTENCES = {
         r"caught: (\d+) of \1",
         "not refuted",
     ],
+    "05_serving.ipynb": [
+        r"found instead of read: \d+ of \d+ prompt tokens",
+        "was preempted, and its text is the same as alone",
+        r"the same as alone: (\d) of \1",
+        "everything adds up",
+    ],
 }
 
 
