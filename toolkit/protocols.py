@@ -140,13 +140,9 @@ class KVCache(Protocol):
     committed tokens but the pending one."""
 
     length: Tensor  # [B] settled slots
+    used: int  # an upper bound of `length`, known on the host
     filled: np.ndarray  # [B] settled slots that the host knows of
     found: dict[Hashable, int]  # how many tokens of a request were found in the prefix cache when it came
-
-    @property
-    def used(self) -> int:
-        """An upper bound of `length`, known on the host."""
-        ...
 
     def write(self, layer: int, start: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Put k, v [B, heads, M, size] of nodes start..start+M; return all keys and values in reach of the nodes."""

@@ -29,6 +29,7 @@ class Store:
     bound: np.ndarray  # [B] an upper bound of length, known on the host
     known: np.ndarray  # [B, n] tokens the host knows to be settled ...
     filled: np.ndarray  # [B] ... and how many they are
+    used: int = 0  # the largest bound: asked for once a layer
     level: int | None = 0  # what `length` is in every row, if the host knows it to be one number
     seats: tuple[Hashable, ...] = ()  # whose rows these are; () before anybody has said
     parked: dict[Hashable, tuple[np.ndarray, Any]] = field(
@@ -54,11 +55,6 @@ class Store:
             none,
         )
 
-    @property
-    def used(self) -> int:
-        """The largest `bound`."""
-        return int(self.bound.max(initial=0))
-
     def write(self, layer: int, start: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Put k [B, H, M, D] and v at the provisional slots from `start` on; return keys and values [B, H, reach, D]."""
         nodes = start + k.shape[2]
@@ -76,13 +72,14 @@ class Store:
             to = self.length[:, None] + torch.arange(tree.size, device=self.length.device)
             self.layout.move(to.gather(1, path_first(path)), to)
         self.length = self.length + path.sum(1)
-        self.bound, self.level = self.bound + tree.size, None
+        self.bound, self.used, self.level = self.bound + tree.size, self.used + tree.size, None
 
     def trust(self, host: np.ndarray, filled: np.ndarray) -> None:
         """The host vouches that the first `filled` [B] tokens of each row of `host` [B, S] are settled now."""
         most = int(filled.max(initial=0))
         self.known, self.filled, self.bound = host[:, :most].copy(), filled, filled
         self.length = torch.from_numpy(filled).to(self.length.device)
+        self.used = most
         self.level = most if most == int(filled.min(initial=most)) else None
         self.layout.settle(self.known, filled)
 

@@ -37,9 +37,9 @@ class Server:
 
     A step admits while pages allow, reads some of the prompts, lets all running requests draft, and verifies them in one
     pass. When pages run out, prefixes that nobody uses go first, the least recently used first; then guesses; then the
-    policy's victim: its pages are freed, its text stays, and it is read again later. What can never fit is refused by `add`; so whoever is
-    admitted will finish, whatever the others do. No decision changes a token: at temperature 0, and with the coupled rule at
-    any, every request's output is what it would be alone (in float32 and float64).
+    policy's victim: its pages are freed, its text stays, and it is read again later. What can never fit is refused by `add`;
+    so whoever is admitted will finish, whatever the others do. No decision changes a token: at temperature 0, and with the
+    coupled rule at any, every request's output is what it would be alone (in float32 and float64).
 
     `add`, `abort` and reading are safe from any thread. Raises ValueError for numbers below one.
     """

@@ -13,8 +13,8 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def batch_figure(points: Sequence[Any]) -> go.Figure:
-    """Of `bench.serving.Point`s. Left: tokens a second. Middle: speedup against no drafter, measured and foretold by the cost curve. Right: the curve
-    itself, milliseconds of a target pass by the nodes of all rows together."""
+    """Of `bench.serving.Point`s. Left: tokens a second. Middle: speedup against no drafter, measured and foretold by the cost
+    curve. Right: the curve itself, milliseconds of a target pass by the nodes of all rows together."""
     titles = ("Tokens a second", "Speedup: measured, and foretold (dotted)", "Target pass, ms by nodes of all rows")
     fig = make_subplots(1, 3, subplot_titles=titles, horizontal_spacing=0.08)
     for i, name in enumerate(dict.fromkeys(p.drafter for p in points)):
