@@ -130,6 +130,10 @@ class Eagle3Head(nn.Module):
             x = layer(x, turn, attend)
         return self.norm(x) if self.norm_output else x
 
+    def said(self, state: Tensor) -> Tensor:
+        """[B, N, Vd]: logits over the head's own vocabulary."""
+        return self.lm_head(state if self.norm_output else self.norm(state))
+
     def logits(self, state: Tensor) -> Tensor:
-        said = self.lm_head(state if self.norm_output else self.norm(state))
+        said = self.said(state)
         return said if self.vocabulary is None else self.vocabulary.widen(said)
