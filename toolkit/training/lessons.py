@@ -33,9 +33,10 @@ class Lesson:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Lesson:
         """All of it on a device, features and states in `dtype`."""
-        whole = (self.token, self.real, self.taught)
         return Lesson(
-            *(t.to(device) for t in whole),
+            self.token.to(device),
+            self.real.to(device),
+            self.taught.to(device),
             self.feature.to(device, dtype),
             self.state.to(device, dtype),
             self.best.to(device),

@@ -109,7 +109,9 @@ class Shards:
         self._place: list[tuple[int, int]] = []  # shard and first token of each text
         for number, part in enumerate(whole["shards"]):
             if not (folder / f"{number:05d}.safetensors").exists():
-                raise ValueError(f"{folder} lacks shard {number} of {len(whole['shards'])}: run `capture` again to finish it")
+                raise ValueError(
+                    f"{folder} lacks shard {number} of {len(whole['shards'])}: run `capture` again to finish it"
+                )
             start = 0
             for value in part:
                 text = Text(tuple(value["tokens"]), tuple((a, b) for a, b in value["answers"]))

@@ -94,7 +94,9 @@ def write_own(
         ]
         keys = [_key(engine, p) for p in prompts]
         new = [j for j, key in enumerate(keys) if key not in seen and key not in keys[:j]]
-        answers = dict(zip(new, _answers(engine, [prompts[j] for j in new], recipe, [batch[j] for j in new]), strict=True))
+        answers = dict(
+            zip(new, _answers(engine, [prompts[j] for j in new], recipe, [batch[j] for j in new]), strict=True)
+        )
         out = []
         for j, i in enumerate(batch):
             if j not in answers or not answers[j]:
@@ -124,9 +126,7 @@ def _prompts(
 def _answers(
     engine: Engine, prompts: Sequence[Sequence[int]], recipe: Recipe, numbers: Sequence[int]
 ) -> list[list[int]]:
-    samplings = [
-        replace(recipe.answers[i % len(recipe.answers)], seed=_seed(recipe, i, "answer")) for i in numbers
-    ]
+    samplings = [replace(recipe.answers[i % len(recipe.answers)], seed=_seed(recipe, i, "answer")) for i in numbers]
     return _served(engine, prompts, samplings, replace(engine.stopping, max_new_tokens=recipe.answer_tokens))
 
 

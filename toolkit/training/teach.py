@@ -9,7 +9,7 @@ Letters: B texts, N tokens, M guesses, H hidden size, W tokens told apart, K hea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,9 @@ class Guess:
     row: Tensor  # [M] which text
     at: Tensor  # [M] the guessed token's index in it
     logits: Tensor  # [M, W]
-    state: Tensor | None = None  # [M, H] the head's own state, where it is to be like the target's after the token before
+    state: Tensor | None = (
+        None  # [M, H] the head's own state, where it is to be like the target's after the token before
+    )
 
     @property
     def start(self) -> Tensor:
@@ -36,11 +38,11 @@ class Guess:
         return self.at - self.depth - 1
 
 
-def guesses(head: nn.Module, lesson: Lesson, *, steps: int, blocks: int = 0, generator: torch.Generator | None = None) -> Iterator[Guess]:
+def guesses(head: nn.Module, lesson: Lesson, *, steps: int, anchors: Tensor | None = None) -> Iterator[Guess]:
     """The guesses of a head of any socket.
 
-    steps   guesses in a chain, for heads that go on from their own states
-    blocks  drawn at random a text, for block heads; 0 for one at every place
+    steps    guesses in a chain, for heads that go on from their own states
+    anchors  [B, C] pending tokens, -1 for none, from which block heads guess; None for every place
 
     Raises ValueError for a head without a socket that is known.
     """
@@ -48,7 +50,7 @@ def guesses(head: nn.Module, lesson: Lesson, *, steps: int, blocks: int = 0, gen
     if hasattr(head, "teach"):
         yield from given.teach(lesson)
     elif hasattr(head, "remember"):
-        yield from blockwise(given, lesson, blocks, generator)
+        yield from blockwise(given, lesson, all_anchors(lesson) if anchors is None else anchors)
     elif hasattr(head, "fuse"):
         yield from unrolled(given, lesson, steps)
     elif hasattr(head, "horizon"):
@@ -100,11 +102,10 @@ def marginal(head: Any, lesson: Lesson) -> Iterator[Guess]:
             yield Guess(h + 1, row[here], at[here], logits[here, h])
 
 
-def blockwise(head: Any, lesson: Lesson, blocks: int, generator: torch.Generator | None) -> Iterator[Guess]:
-    """Block heads: whole blocks from anchors, which are pending tokens; a place counts while all before it in the block are
-    to be taught as well."""
+def blockwise(head: Any, lesson: Lesson, anchor: Tensor) -> Iterator[Guess]:
+    """Block heads: whole blocks from anchors [B, C]; a place counts while all before it in the block are to be taught as
+    well."""
     rows, n = lesson.token.shape
-    anchor = _anchors(lesson, blocks, generator)  # [B, C], -1 for none
     attend = Blocks(anchor.clamp(min=0))
     whole = torch.arange(n, device=anchor.device).expand(rows, -1)
     head.remember(lesson.feature, whole, attend.write)
@@ -125,13 +126,28 @@ def blockwise(head: Any, lesson: Lesson, blocks: int, generator: torch.Generator
         yield Guess(j, row[good], at[good], said)
 
 
-def _anchors(lesson: Lesson, blocks: int, generator: torch.Generator | None) -> Tensor:
-    """[B, C] places with a token to be taught after them, in random order; all of them for blocks = 0. -1 fills up."""
+def all_anchors(lesson: Lesson) -> Tensor:
+    """[B, C] all places that a token to be taught comes after, in order; -1 fills up."""
+    return _chosen(_able(lesson), torch.zeros(lesson.taught.shape), lesson.taught.shape[1])
+
+
+def draw_anchors(lesson: Lesson, blocks: int, keys: Sequence[int]) -> Tensor:
+    """[B, C] at most `blocks` of them a text, at random; a text's draw depends on its key alone."""
+    noise = torch.ones(lesson.taught.shape)
+    for b, key in enumerate(keys):
+        generator = torch.Generator().manual_seed(key)
+        n = int(lesson.real[b].sum())
+        noise[b, :n] = torch.rand(n, generator=generator)
+    return _chosen(_able(lesson), noise, blocks)
+
+
+def _able(lesson: Lesson) -> Tensor:
     able = torch.zeros_like(lesson.taught)
-    able[:, :-1] = lesson.taught[:, 1:]
-    able[:, 0] = False  # nothing stands before it to have a feature of
-    noise = torch.rand(able.shape, generator=generator).to(able.device) if blocks else torch.zeros(able.shape, device=able.device)
-    order = torch.where(able, noise, 2.0).argsort(1, stable=True)
-    count = int(able.sum(1).max()) if not blocks else min(blocks, able.shape[1])
-    order = order[:, : max(1, count)]
+    able[:, 1:-1] = lesson.taught[:, 2:]  # before the first token nothing stands that could have a feature
+    return able
+
+
+def _chosen(able: Tensor, noise: Tensor, most: int) -> Tensor:
+    order = torch.where(able, noise.to(able.device), 2.0).sort(1, stable=True).indices
+    order = order[:, : max(1, min(most, int(able.sum(1).max())))]
     return torch.where(able.gather(1, order), order, -1)

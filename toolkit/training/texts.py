@@ -41,8 +41,10 @@ def save(texts: Iterable[Text], file: Path) -> None:
 
 
 def load(file: Path) -> list[Text]:
-    """Read what `save` or `write_own` wrote. Raises ValueError for a line that is none of theirs."""
-    return [parse(text, f"{file}, line {i}") for i, text in enumerate(_lines(file), 1)]
+    """Read what `save` or `write_own` wrote, whose notes between the texts are passed over. Raises ValueError for any other
+    line."""
+    notes = ('{"recipe"', '{"left_out"')
+    return [parse(text, f"{file}, line {i}") for i, text in enumerate(_lines(file), 1) if not text.startswith(notes)]
 
 
 def line(text: Text, **more: object) -> str:
