@@ -31,13 +31,14 @@ class Recipe:
 
     openings  of user turns, in turn; "" leaves the target free
     prompt    sampling of prompts, and at most so many tokens of one
-    answers   sampling of answers, in turn, and at most so many tokens of one
+    answers   sampling of answers, a batch after another in turn (one batch at temperature 0 is fast: nothing is drawn), and
+              at most so many tokens of one
     rows      texts written at once
     """
 
     openings: tuple[str, ...] = OPENINGS
-    prompt: Sampling = field(default_factory=lambda: Sampling(temperature=1.0, top_p=0.95))
-    prompt_tokens: int = 96
+    prompt: Sampling = field(default_factory=lambda: Sampling(temperature=0.9))
+    prompt_tokens: int = 48
     answers: tuple[Sampling, ...] = (Sampling(), Sampling(), Sampling(temperature=0.7))
     answer_tokens: int = 192
     rows: int = 32
@@ -126,7 +127,8 @@ def _prompts(
 def _answers(
     engine: Engine, prompts: Sequence[Sequence[int]], recipe: Recipe, numbers: Sequence[int]
 ) -> list[list[int]]:
-    samplings = [replace(recipe.answers[i % len(recipe.answers)], seed=_seed(recipe, i, "answer")) for i in numbers]
+    way = recipe.answers[numbers[0] // recipe.rows % len(recipe.answers)] if numbers else Sampling()
+    samplings = [replace(way, seed=_seed(recipe, i, "answer")) for i in numbers]
     return _served(engine, prompts, samplings, replace(engine.stopping, max_new_tokens=recipe.answer_tokens))
 
 

@@ -148,6 +148,6 @@ def _able(lesson: Lesson) -> Tensor:
 
 
 def _chosen(able: Tensor, noise: Tensor, most: int) -> Tensor:
-    order = torch.where(able, noise.to(able.device), 2.0).sort(1, stable=True).indices
+    order = torch.where(able, noise.to(able.device), 2.0).sort(dim=1, stable=True).indices
     order = order[:, : max(1, min(most, int(able.sum(1).max())))]
     return torch.where(able.gather(1, order), order, -1)
