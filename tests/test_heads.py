@@ -26,12 +26,24 @@ from toolkit.drafting import (
     Mixture,
     NGram,
     Nothing,
+    PEagle,
     PerRow,
     Sampled,
 )
 from toolkit.engine import Engine
-from toolkit.heads import BlockHead, Borrowed, Eagle3Head, EagleHead, HeadConfig, MedusaHead, MTPHead, spread_taps
+from toolkit.heads import (
+    BlockHead,
+    Borrowed,
+    Eagle3Head,
+    EagleHead,
+    HeadConfig,
+    MedusaHead,
+    MTPHead,
+    PEagleHead,
+    spread_taps,
+)
 from toolkit.heads.parts import DraftVocabulary
+from toolkit.heads.whole import Causal
 from toolkit.models.hf import HFModel
 from toolkit.sampling import Sampling, Stopping
 from toolkit.trace import metrics
@@ -73,6 +85,18 @@ def head(kind: str) -> nn.Module:
         "medusa, own lm heads": lambda: MedusaHead.of(target, heads=4, layers=2, own_lm_heads=True),
         "block": lambda: BlockHead.of(target, mask=V - 1, block=5),
         "block, markov": lambda: BlockHead.of(target, mask=V - 1, block=4, markov_rank=6),
+        "block, anchored, gated, reduced vocabulary": lambda: BlockHead.of(
+            target,
+            mask=V - 1,
+            block=4,
+            markov_rank=6,
+            markov_kind="gated",
+            anchored=True,
+            own_lm_head=True,
+            tokens=some,
+        ),
+        "block, rnn": lambda: BlockHead.of(target, mask=V - 1, block=4, markov_rank=6, markov_kind="rnn"),
+        "p-eagle": lambda: PEagleHead.of(target, mask=V - 1, depths=4, layers=2, tokens=some),
     }[kind]()
     return wake(made)
 
@@ -90,16 +114,19 @@ KINDS = (
     "medusa, own lm heads",
     "block",
     "block, markov",
+    "block, anchored, gated, reduced vocabulary",
+    "block, rnn",
+    "p-eagle",
 )
 
 
-QUICK = ("eagle", "eagle 3, reduced vocabulary", "medusa", "block, markov")
+QUICK = ("eagle", "eagle 3, reduced vocabulary", "medusa", "block, markov", "block, rnn", "p-eagle")
 EVERY = [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 
 
 def drafter(kind: str, shape: object) -> object:
-    wrap = Medusa if kind.startswith("medusa") else Block if kind.startswith("block") else Eagle
-    return wrap(head(kind), shape)
+    wraps = {"medusa": Medusa, "block": Block, "p-eagle": PEagle}
+    return wraps.get(kind.partition(",")[0], Eagle)(head(kind), shape)
 
 
 def really_tested(session) -> None:
@@ -300,6 +327,78 @@ class Answers:
         return self.context
 
 
+@pytest.mark.parametrize("shape", [Chain(4), Dynamic(2, 4, 12)], ids=["chain", "dynamic"])
+def test_open_pairs_see_all_true_pairs_and_the_open_ones_before_them(shape):
+    """What a text's guesses are, read at once and causally: after some steps, rows of unlike progress, one of them new."""
+    own = drafter("p-eagle", shape)
+    engine = Engine(lm(0), own, stopping=Stopping(60))
+    session = engine.start(PROMPTS)
+    for _ in range(7):
+        engine.step(session)
+    session.fit(lm(0), own.taps)
+    session.read_up()
+    context = session.context()
+    tree = own.propose(context).tree
+    for b, n in enumerate(context.lengths):
+        feature, token = context.feature[b, : n - 1], context.token[b, 1:n]
+        opened = own.head.mask_hidden[0].expand(3, -1)
+        state = own.head.fuse(torch.cat([feature, opened])[None])
+        ids = torch.cat([token, token.new_full((3,), own.head.mask)])[None]
+        said = own.head(ids, state, torch.arange(n + 2)[None], Causal())[:, n - 2 :]
+        best = own.head.logits(said)[0].argmax(-1).tolist()
+        deepest = tree.token[b][tree.ancestors[b, int(tree.depth[b].argmax())]].tolist()
+        assert deepest[1:] == best if isinstance(shape, Chain) else tree.token[b, 1] == best[0]
+
+
+@pytest.mark.parametrize("anchored", [False, True])
+@pytest.mark.parametrize("kind", ["vanilla", "gated", "rnn"])
+@torch.inference_mode()
+def test_a_markov_head_follows_each_path_through_the_block(kind, anchored):
+    """A branching tree's tokens are among the likeliest by the recurrence written out for one path."""
+    made = wake(
+        BlockHead.of(lm(0), mask=3, block=5, markov_rank=6, markov_kind=kind, anchored=anchored, confidence="markov")
+    )
+    markov, rank, taken = made.markov_head, 6, []
+
+    def by_hand(states: Tensor, path: list[int]) -> Tensor:
+        """Logits after each token of a path, the pending one first; states [J, H]."""
+        memory, out = torch.zeros(rank, dtype=states.dtype), []
+        skipped = [] if anchored else [path[0]]
+        for place, token in enumerate([*skipped, *path]):
+            x, h = markov.markov_w1.weight[token], states[place]
+            if kind == "gated":
+                x = torch.sigmoid(markov.gate_proj(torch.cat([h, x]))) * x
+            if kind == "rnn":
+                g, c, o = markov.joint_proj(torch.cat([memory, x, h])).split(rank)
+                memory = torch.sigmoid(g) * memory + (1 - torch.sigmoid(g)) * torch.tanh(c)
+                x = torch.tanh(o)
+            out.append(made.borrowed.unembedding.weight @ h + markov.markov_w2.weight @ x)
+        return torch.stack(out[len(skipped) :])
+
+    def seen(*arguments: object) -> Tensor:
+        taken.append(BlockHead.states(made, *arguments))
+        return taken[-1]
+
+    made.states = seen
+    ranks = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 1, 0), (0, 1, 0, 1))
+    own = Block(made, Fixed(ranks))
+    session = Engine(lm(0), own, stopping=Stopping(6)).start(PROMPTS)
+    session.fit(lm(0), own.taps)
+    session.read_up()
+    tree = own.propose(session.context()).tree
+    for b in range(len(PROMPTS)):
+        path_of = {tuple(tree.token[b][tree.ancestors[b, i]].tolist()) for i in range(tree.size)}
+        for choice in ranks:
+            path = [int(tree.token[b, 0])]
+            for r in choice:
+                path.append(int(by_hand(taken[0][b], path)[-1].argsort(descending=True)[r]))
+            assert tuple(path) in path_of
+    sure = made.confidence(taken[0], tree.token[:, :1].expand(-1, 5))
+    before = markov.markov_w1.weight[tree.token[0, 0]]
+    want = torch.sigmoid(made.confidence_head.proj(torch.cat([taken[0][0, 2], before])))[0]
+    torch.testing.assert_close(sure[0, 2], want)
+
+
 def test_a_prompt_of_one_token_is_not_guessed_at_before_there_is_a_feature():
     for kind in ("eagle", "eagle 3", "medusa", "block"):
         prompts = [[5], [7, 8, 9]]
@@ -370,6 +469,19 @@ def test_what_is_borrowed_is_not_the_heads():
     [
         (lambda: BlockHead.of(lm(0), mask=V), "mask"),
         (lambda: BlockHead.of(lm(0), mask=0, block=1), "block"),
+        (lambda: BlockHead.of(lm(0), mask=0, markov_rank=2, markov_kind="lstm"), "no Markov head of kind 'lstm'"),
+        (lambda: BlockHead.of(lm(0), mask=0, confidence="markov"), "give markov_rank > 0"),
+        (lambda: BlockHead.of(lm(0), mask=0, tokens=torch.arange(3)), "own_lm_head=True"),
+        (
+            lambda: BlockHead.of(lm(0), mask=0).confidence(torch.zeros(1, 1, 32), torch.zeros(1, 1)),
+            "no confidence head",
+        ),
+        (
+            lambda: head("block, rnn").markov_head(torch.zeros(1, 1, dtype=torch.long)),
+            "rnn Markov head also reads states",
+        ),
+        (lambda: PEagleHead.of(lm(0), mask=V), "mask"),
+        (lambda: PEagleHead.of(lm(0), mask=0, depths=0), "at least one guess"),
         (lambda: MedusaHead.of(lm(0), heads=0), "head"),
         (lambda: spread_taps(lm(0), 5), "taps"),
         (lambda: Mixture([]), "at least one drafter"),

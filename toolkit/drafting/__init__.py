@@ -16,6 +16,7 @@ from toolkit.drafting.mixture import PerRow as PerRow
 from toolkit.drafting.model import DraftModel as DraftModel
 from toolkit.drafting.ngram import NGram as NGram
 from toolkit.drafting.nothing import Nothing as Nothing
+from toolkit.drafting.peagle import PEagle as PEagle
 from toolkit.drafting.planned import from_ranks as from_ranks
 from toolkit.drafting.planned import optimal as optimal
 from toolkit.drafting.recycling import Recycling as Recycling

@@ -54,7 +54,8 @@ class Eagle:
 
     stale   do as engines do that never read true features again: accepted guesses keep the keys made from the head's own
             states. Only to show what that costs; output is exact either way
-    first   position of the first pair: 0 in the published code, 1 in heads trained that way (vLLM's speculators)
+    first   position of the first pair: 0 in the published code, 1 in heads trained that way (vLLM's speculators); None
+            for what the head's own `config.first` says
 
     A row whose prompt is a single token has no pair yet and gets no guess in its first step.
     """
@@ -62,7 +63,7 @@ class Eagle:
     head: PairHead
     shape: Shape | ShapeChoice = field(default_factory=Chain)
     stale: bool = False
-    first: int = 0
+    first: int | None = None
     kept: HeadCache = field(default_factory=HeadCache, repr=False)
     _guessed: tuple[TokenTree, tuple[Hashable, ...]] | None = field(
         default=None, init=False, repr=False
@@ -96,8 +97,9 @@ class PairReader:
     """Reads pairs as an `LM` reads tokens. The nodes of its caches are pairs; chains stand on true features, the nodes of
     a growing tree on the states of their parents."""
 
-    def __init__(self, head: PairHead, cache: KVCache, feature: Tensor, first: int) -> None:
-        self.head, self.cache, self.feature, self.first = head, cache, feature, first
+    def __init__(self, head: PairHead, cache: KVCache, feature: Tensor, first: int | None) -> None:
+        self.head, self.cache, self.feature = head, cache, feature
+        self.first = head.config.first if first is None else first
         self.states: Tensor = feature[:, :0]  # [B, N, H] after the nodes read last, and of a tree all its nodes
         self.tree: TokenTree | None = None
 
@@ -105,18 +107,24 @@ class PairReader:
         self, tree: TokenTree, cache: KVCache, start: int = 0, *, taps: Sequence[Tap] = (), last: int | None = None
     ) -> Reading:
         """A chain of pairs whose features are true. Its logits are for the caller to ask for, where they are wanted."""
-        _, feature = features_at(self.feature, cache, tree.size)
-        self.states = self._step(tree, self.head.fuse(feature.to(_like(self.head).dtype)), 0)
+        self.states = self.step(tree, self.fused(tree), 0)
         return Reading(self.states)
+
+    def fused(self, tree: TokenTree) -> Tensor:
+        """[B, N, H] what the true features of a chain's pairs put in the state's place."""
+        _, feature = features_at(self.feature, self.cache, tree.size)
+        return self.head.fuse(feature.to(_like(self.head).dtype))
 
     def grown(self, tree: TokenTree, start: int) -> Tensor:
         """Answers `growth.Read`."""
         above = tree.parent[:, start:, None].clamp(min=0)
-        states = self._step(tree, self.states.gather(1, above.expand(-1, -1, self.states.shape[-1])), start)
+        states = self.step(tree, self.states.gather(1, above.expand(-1, -1, self.states.shape[-1])), start)
         self.states, self.tree = torch.cat([self.states, states], 1), tree
         return self.head.logits(states)
 
-    def _step(self, tree: TokenTree, state: Tensor, start: int) -> Tensor:
+    def step(self, tree: TokenTree, state: Tensor, start: int) -> Tensor:
+        """States [B, M, H] after the pairs from `start` on, with `state` [B, M, H] in them; their keys go to the cache's
+        provisional slots."""
         place = positions(tree, self.cache)[:, start:] + self.first
         attend = CachedAttend.tree(self.cache, tree, start, state.dtype)
         return self.head(tree.token[:, start:], state, place, attend)

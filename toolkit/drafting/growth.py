@@ -132,6 +132,18 @@ def grow(read: Read, shape: Shape, context: Context, logits: Tensor, *, horizon:
     return Proposal(tree.prune(kept), rows_of_q, draw, picked, confidence.gather(1, kept))
 
 
+def levels(logits: Tensor) -> Read:
+    """Answers `Read` from logits [B, D, V] that were all made at once, one entry a level."""
+    level = 0
+
+    def read(tree: TokenTree, start: int) -> Tensor:
+        nonlocal level
+        level += 1
+        return logits[:, level, None].expand(-1, tree.size - start, -1)
+
+    return read
+
+
 def without_features(proposal: Proposal, context: Context) -> Proposal:
     """The proposal without the guesses of rows that have no target feature yet: those of a single token."""
     if min(context.lengths) > 1:

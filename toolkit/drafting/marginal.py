@@ -3,12 +3,13 @@
 A node's guess depends on how deep it stands, and at most on the token before it; so a whole tree costs one pass, and shapes
 choose freely from it (best-first over marginals is DDTree, 2026).
 
-Letters: B rows, S slots, D levels, F tapped features, M nodes of the last level, V vocabulary.
+Letters: B rows, S slots, D guesses, J places of a block, H hidden size, F tapped features, N nodes, M nodes of the last level,
+R Markov rank, V vocabulary, W tokens that the head says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from toolkit.cache import fill
-from toolkit.drafting.growth import Read, features_at, grow, no_guess, shape_for, without_features
+from toolkit.drafting.growth import features_at, grow, levels, no_guess, shape_for, without_features
 from toolkit.drafting.shapes import Dynamic
 from toolkit.heads.block import BlockHead
 from toolkit.heads.cached import CachedAttend, HeadCache
@@ -58,7 +59,7 @@ class Medusa:
         slot = (context.length - 2).clamp(min=0)
         rows = torch.arange(context.rows, device=slot.device)
         logits = self.head(_typed(feature[rows, slot], self.head))
-        proposal = grow(_levels(logits), shape, context, logits[:, :1], horizon=self.head.horizon)
+        proposal = grow(levels(logits), shape, context, logits[:, :1], horizon=self.head.horizon)
         return without_features(proposal, context)
 
 
@@ -87,14 +88,41 @@ class Block:
         fill(_Rememberer(self.head, feature), cache, context)
         place = context.length[:, None] - 1 + torch.arange(self.head.block, device=context.token.device)
         attend = CachedAttend.block(cache, self.head.block, weight.dtype)
-        logits = self.head(context.pending, place, attend)  # [B, D, V]
-        markov = self.head.markov_head
-        read = _levels(logits, markov)
-        first = logits[:, :1] + markov(context.pending) if markov else logits[:, :1]
-        return without_features(grow(read, shape, context, first, horizon=self.head.horizon), context)
+        said = BlockLevels(self.head, context.pending, self.head.states(context.pending, place, attend))
+        proposal = grow(said, shape, context, said.first, horizon=self.head.horizon)
+        return without_features(proposal, context)
 
     def release(self, who: Hashable) -> None:
         self.kept.release(who)
+
+
+class BlockLevels:
+    """Answers `growth.Read` from the states of a block [B, J, H]: one of its guessing places a level, to which a Markov head
+    adds what it makes of the tokens on a node's path."""
+
+    def __init__(self, head: BlockHead, pending: Tensor, states: Tensor) -> None:
+        self.head, self.level = head, 0
+        self.states = states[:, -head.horizon :]  # [B, D, H]
+        self.said = head.said(self.states)  # [B, D, W]
+        self.memory = head.memory(pending, states)  # [B, N, R] after the nodes read so far
+        self.first, self.memory = self._say(pending, self.memory)  # [B, 1, V] after the pending token
+
+    def __call__(self, tree: TokenTree, start: int) -> Tensor:
+        self.level += 1
+        above = tree.parent[:, start:, None].clamp(min=0)
+        before = self.memory.gather(1, above.expand(-1, -1, self.memory.shape[-1]))
+        logits, after = self._say(tree.token[:, start:], before)
+        self.memory = torch.cat([self.memory, after], 1)
+        return logits
+
+    def _say(self, token: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [B, M, V] after tokens [B, M] of one level, and the memory [B, M, R] after each."""
+        said, markov = self.said[:, self.level, None].expand(-1, token.shape[1], -1), self.head.markov_head
+        if markov is None:
+            return self.head.widen(said), memory
+        state = self.states[:, self.level, None].expand(-1, token.shape[1], -1)
+        added, memory = markov.step(token, state, memory)
+        return self.head.widen(said + added), memory
 
 
 class _Rememberer:
@@ -110,19 +138,6 @@ class _Rememberer:
         feature = feature.to(self.head.fc.weight.dtype)
         self.head.remember(feature, slot, lambda layer, k, v: cache.write(layer, 0, k, v))
         return Reading(feature[..., :0])
-
-
-def _levels(logits: Tensor, pairwise: Callable[[Tensor], Tensor] | None = None) -> Read:
-    """Answers `growth.Read` from logits [B, D, V], one entry a level; `pairwise` adds what the token before says."""
-    level = 0
-
-    def read(tree: TokenTree, start: int) -> Tensor:
-        nonlocal level
-        level += 1
-        out = logits[:, level, None].expand(-1, tree.size - start, -1)
-        return out + pairwise(tree.token[:, start:]) if pairwise else out
-
-    return read
 
 
 def _typed(x: Tensor, head: MarginalHead) -> Tensor:

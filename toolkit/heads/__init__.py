@@ -9,3 +9,4 @@ from toolkit.heads.eagle3 import Eagle3Head as Eagle3Head
 from toolkit.heads.medusa import MedusaHead as MedusaHead
 from toolkit.heads.mtp import MTPHead as MTPHead
 from toolkit.heads.parts import Attend as Attend
+from toolkit.heads.peagle import PEagleHead as PEagleHead

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 class HeadConfig:
     """Sizes shared by all kinds of heads; `of` takes them from a target.
 
-    vocab, hidden   of the target; every head writes logits over the whole of `vocab`
+    vocab, hidden   of the target; every head writes logits over the whole of `vocab`. A head with embeddings of its own may
+                    be narrower than its target
     draft_vocab     how many tokens the head itself tells apart; None for all of them
     qk_norm         norms on queries and keys, as in Qwen3
+    first           position that the first pair had in training, for heads over pairs
     """
 
     vocab: int
@@ -33,7 +35,10 @@ class HeadConfig:
     layers: int = 1
     draft_vocab: int | None = None
     qkv_bias: bool = False
+    o_bias: bool = False
+    mlp_bias: bool = False
     qk_norm: bool = False
+    first: int = 0
 
     @classmethod
     def of(cls, target: HFModel, **changes: Any) -> Self:
@@ -70,6 +75,10 @@ class Borrowed:
         """[B, N, H] in the dtype and on the device of `like`."""
         place = next(self.embedding.parameters()).device
         return self.embedding(token.to(place)).to(like.device, like.dtype)
+
+    def embed_with(self, own: nn.Embedding | None, token: Tensor, like: Tensor) -> Tensor:
+        """The same from a head's own embeddings, where it has some."""
+        return self.embed(token, like) if own is None else own(token.to(like.device)).to(like.dtype)
 
     def unembed(self, state: Tensor) -> Tensor:
         """[B, N, V] from states [B, N, H]; in the state's dtype."""

@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 class EagleHead(nn.Module):
     """Answers the `PairHead` socket. Parameters carry the names of the published checkpoints."""
 
-    def __init__(self, config: HeadConfig, borrowed: Borrowed, *, bias: bool = True) -> None:
+    def __init__(
+        self, config: HeadConfig, borrowed: Borrowed, *, bias: bool = True, own_embeddings: bool = False
+    ) -> None:
         super().__init__()
         self.config, self.borrowed = config, borrowed
         self.taps: tuple[Tap, ...] = ("final",)
+        self.embed_tokens = nn.Embedding(config.vocab, config.hidden) if own_embeddings else None
         self.fc = nn.Linear(2 * config.hidden, config.hidden, bias=bias)
         self.layers = nn.ModuleList(Layer(config, i, input_norm=i > 0) for i in range(config.layers))
 
@@ -47,7 +50,8 @@ class EagleHead(nn.Module):
         return feature
 
     def forward(self, token: Tensor, state: Tensor, position: Tensor, attend: Attend) -> Tensor:
-        x = self.fc(torch.cat([self.borrowed.embed(token, state), state], -1))
+        embedding = self.borrowed.embed_with(self.embed_tokens, token, state)
+        x = self.fc(torch.cat([embedding, state], -1))
         turn = rotary(position, self.config)
         for layer in self.layers:
             x = layer(x, turn, attend)

@@ -51,6 +51,7 @@ class Eagle3Head(nn.Module):
     tokens   [Vd] target ids that the head can say; None for all
     fc_norm  a norm for each tap before they are fused (EAGLE-3.1); input_norm: one norm over all of them together
     norm_output  the state handed on is the one after the last norm
+    own_embeddings  of tokens, instead of the target's
     """
 
     def __init__(
@@ -65,11 +66,13 @@ class Eagle3Head(nn.Module):
         fc_norm: bool = False,
         input_norm: bool = False,
         norm_output: bool = False,
+        own_embeddings: bool = False,
     ) -> None:
         super().__init__()
         width = target_hidden or config.hidden
         self.config, self.borrowed, self.taps = config, borrowed, tuple(taps)
         self.norm_output = norm_output
+        self.embed_tokens = nn.Embedding(config.vocab, config.hidden) if own_embeddings else None
         self.fc = nn.Linear(width * len(self.taps), config.hidden, bias=False)
         self.fc_norm = nn.ModuleList(RMSNorm(width, config.eps) for _ in self.taps) if fc_norm else None
         self.input_norm = RMSNorm(width * len(self.taps), config.eps) if input_norm else None
@@ -125,7 +128,7 @@ class Eagle3Head(nn.Module):
     def forward(self, token: Tensor, state: Tensor, position: Tensor, attend: Attend) -> Tensor:
         turn = rotary(position, self.config)
         first, *rest = self.layers
-        x = first(self.borrowed.embed(token, state), state, turn, attend)
+        x = first(self.borrowed.embed_with(self.embed_tokens, token, state), state, turn, attend)
         for layer in rest:
             x = layer(x, turn, attend)
         return self.norm(x) if self.norm_output else x

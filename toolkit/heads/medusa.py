@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from toolkit.heads.config import Borrowed, HeadConfig
+from toolkit.heads.parts import DraftVocabulary
 from toolkit.protocols import Tap
 
 if TYPE_CHECKING:
@@ -24,34 +25,49 @@ if TYPE_CHECKING:
 class ResBlock(nn.Module):
     """x + SiLU(linear(x)); the linear map begins at zero, so that a new head says what the target's LM head says."""
 
-    def __init__(self, hidden: int) -> None:
+    def __init__(self, hidden: int, *, bias: bool = True) -> None:
         super().__init__()
-        self.linear = nn.Linear(hidden, hidden)
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
+        self.linear = nn.Linear(hidden, hidden, bias=bias)
+        for p in self.linear.parameters():
+            nn.init.zeros_(p)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + silu(self.linear(x))
 
 
 class MedusaHead(nn.Module):
-    """Answers the `MarginalHead` socket. own_lm_heads: one a head, as in Medusa-1's first release; else the target's LM
-    head is shared by all."""
+    """Answers the `MarginalHead` socket.
+
+    own_lm_heads  one a head, as in Medusa-1's first release; else the target's LM head is shared by all
+    tokens        [Vd] target ids that its own LM heads can say; None for all
+    """
 
     def __init__(
-        self, config: HeadConfig, borrowed: Borrowed, *, heads: int = 4, layers: int = 1, own_lm_heads: bool = False
+        self,
+        config: HeadConfig,
+        borrowed: Borrowed,
+        *,
+        heads: int = 4,
+        layers: int = 1,
+        own_lm_heads: bool = False,
+        tokens: Tensor | None = None,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if heads < 1 or layers < 0:
             raise ValueError(
                 f"Medusa needs at least one head and no negative number of blocks; got {heads} and {layers}"
             )
+        if tokens is not None and not own_lm_heads:
+            raise ValueError("the target's LM head says all tokens: a list of tokens needs own_lm_heads=True")
         self.config, self.borrowed = config, borrowed
         self.taps: tuple[Tap, ...] = ("final",)
         self.blocks = nn.ModuleList(
-            nn.Sequential(*(ResBlock(config.hidden) for _ in range(layers))) for _ in range(heads)
+            nn.Sequential(*(ResBlock(config.hidden, bias=bias) for _ in range(layers))) for _ in range(heads)
         )
-        self.own = [nn.Linear(config.hidden, config.vocab, bias=False) for _ in range(heads)] if own_lm_heads else []
+        self.vocabulary = None if tokens is None else DraftVocabulary(config.vocab, tokens)
+        said = config.vocab if tokens is None else len(tokens)
+        self.own = [nn.Linear(config.hidden, said, bias=False) for _ in range(heads)] if own_lm_heads else []
         self.lm_heads = nn.ModuleList(self.own)
 
     @classmethod
@@ -76,4 +92,5 @@ class MedusaHead(nn.Module):
         x = torch.stack([block(state) for block in self.blocks], 1)  # [B, K, H]
         if not self.own:
             return self.borrowed.unembed(x)
-        return torch.stack([head(x[:, k]) for k, head in enumerate(self.own)], 1)
+        said = torch.stack([head(x[:, k]) for k, head in enumerate(self.own)], 1)
+        return said if self.vocabulary is None else self.vocabulary.widen(said)

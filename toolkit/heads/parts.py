@@ -62,7 +62,7 @@ class Attention(nn.Module):
         self.q_proj = nn.Linear(inputs, config.heads * size, bias=config.qkv_bias)
         self.k_proj = nn.Linear(inputs, config.kv_heads * size, bias=config.qkv_bias)
         self.v_proj = nn.Linear(inputs, config.kv_heads * size, bias=config.qkv_bias)
-        self.o_proj = nn.Linear(config.heads * size, config.hidden, bias=False)
+        self.o_proj = nn.Linear(config.heads * size, config.hidden, bias=config.o_bias)
         self.q_norm = RMSNorm(size, config.eps) if config.qk_norm else None
         self.k_norm = RMSNorm(size, config.eps) if config.qk_norm else None
 
@@ -89,9 +89,9 @@ class MLP(nn.Module):
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(config.hidden, config.intermediate, bias=False)
-        self.up_proj = nn.Linear(config.hidden, config.intermediate, bias=False)
-        self.down_proj = nn.Linear(config.intermediate, config.hidden, bias=False)
+        self.gate_proj = nn.Linear(config.hidden, config.intermediate, bias=config.mlp_bias)
+        self.up_proj = nn.Linear(config.hidden, config.intermediate, bias=config.mlp_bias)
+        self.down_proj = nn.Linear(config.intermediate, config.hidden, bias=config.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(silu(self.gate_proj(x)) * self.up_proj(x))
@@ -129,7 +129,8 @@ class DraftVocabulary(nn.Module):
                 f"a draft vocabulary lists different token ids in 0..{vocab - 1}; got {tokens.tolist()[:8]}..."
             )
         self.register_buffer("d2t", tokens.long() - torch.arange(len(tokens), device=tokens.device))
-        self.register_buffer("t2d", torch.zeros(vocab, dtype=torch.bool).index_fill(0, tokens.long().cpu(), True))
+        none = torch.zeros(vocab, dtype=torch.bool, device=tokens.device)
+        self.register_buffer("t2d", none.index_fill(0, tokens.long(), True))
 
     @property
     def tokens(self) -> Tensor:
