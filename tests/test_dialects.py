@@ -23,6 +23,7 @@ from toolkit.drafting import Chain, Eagle
 from toolkit.engine import Engine
 from toolkit.heads import BlockHead, Eagle3Head, EagleHead, MedusaHead, MTPHead, PEagleHead, dialects
 from toolkit.heads.dialects import DIALECTS, Checkpoint
+from toolkit.heads.dialects.values import Export
 from toolkit.heads.whole import Causal
 from toolkit.models.hf import HFModel
 from toolkit.sampling import Stopping
@@ -418,8 +419,6 @@ ALIKE = {  # what may be meant where there is no config
 @functools.cache
 def written(layout: str) -> Checkpoint:
     """A checkpoint of each layout, in memory. Shared: do not change it."""
-    from toolkit.heads.dialects.values import Export
-
     return dialects.named(layout).save(head(OF[layout]), Export(target(), "owner/name"))[0]
 
 
@@ -683,9 +682,7 @@ def test_a_narrower_head_needs_embeddings_of_its_own(tmp_path):
 # What is lost.
 
 
-def export(lossy: bool = False) -> object:
-    from toolkit.heads.dialects.values import Export
-
+def export(lossy: bool = False) -> Export:
     return Export(target(), "owner/name", lossy)
 
 
@@ -744,6 +741,18 @@ def test_losses_that_change_no_guess_are_told(tmp_path):
     assert any("confidence head" in n for n in notes) and any("tap 8 is the target's last layer" in n for n in notes)
     assert back.head.taps == (2, 8) and back.head.confidence_head is None
     assert back.head.width == made.width  # no column of fc goes with the tap
+
+
+@pytest.mark.parametrize("layout", ["speculators-mtp", "speculators-dflash", "dflash", "deepspec"])
+def test_layers_that_readers_of_a_layout_do_not_know_are_told(layout, tmp_path):
+    made = head("mtp")
+    if layout != "speculators-mtp":
+        plain = replace(head("block").config, qk_norm=False)
+        made = BlockHead(plain, head("block").borrowed, (2, 5), mask=1, anchored=True).double().eval()
+    back, notes = kept(made, layout, tmp_path)
+    assert any("Qwen3's layers alone" in n for n in notes) and torch.equal(logits(back.head), logits(made))
+    if layout != "speculators-mtp":
+        assert not any("Qwen3" in n for n in kept(head("block, anchored"), layout, tmp_path)[1])
 
 
 def test_embeddings_of_the_target_stand_for_tap_0_in_deepspec(tmp_path):
@@ -812,7 +821,7 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path):
     for name, data in (("a.bin", {"x": Runs(str(mark))}), ("b.pt", Runs(str(mark)))):
         torch.save(data, tmp_path / name)
         refused(lambda name=name: dialects.read(tmp_path / name), "more than tensors", "safetensors")
-    (tmp_path / "c.bin").write_bytes(pickle.dumps(Runs(str(mark))))
+    (tmp_path / "c.bin").write_bytes(pickle.dumps(Runs(str(mark)), protocol=2))
     refused(lambda: dialects.read(tmp_path / "c.bin"), "c.bin")
     c = written("dflash")
     remote = replace(c, config={**c.config, "auto_map": {"AutoModel": "modeling_dflash.DFlashDraftModel"}})
@@ -929,6 +938,7 @@ def refused(call: object, *words: str) -> None:
         (lambda: changed("medusa", {"medusa_num_heads": 2}), "says 2 heads, and there are tensors of 3"),
         (lambda: changed("eagle3", lm_head__weight=None), "the target's is taken"),
         (lambda: changed("modelopt", {"norm_before_residual": None}), "does not say norm_before_residual"),
+        (lambda: changed("eagle3", embed_tokens__weight=torch.ones(V, 32).double()), "does not set target_hidden_size"),
         (
             lambda: changed(
                 "dflash",

@@ -65,7 +65,7 @@ def save(head: nn.Module, export: Export) -> tuple[Checkpoint, Notes]:
         **blocks.markov_fields(head),
         **({} if head.anchored else {"sample_from_anchor": False}),
     }
-    return Checkpoint(config, blocks.whole(head, export.target)), notes
+    return Checkpoint(config, blocks.whole(head, export.target)), (*notes, *fitting.only_qwen3(head.config, _NAME))
 
 
 DIALECT = Dialect(_NAME, detect, conventions, load, save)

@@ -54,7 +54,7 @@ def save(head: nn.Module, export: Export) -> tuple[Checkpoint, Notes]:
         "num_target_layers": export.target.layers,
         "dflash_config": {**own, "shift_label": True} if head.anchored else own,
     }
-    return Checkpoint(config, tensors), notes
+    return Checkpoint(config, tensors), (*notes, *fitting.only_qwen3(head.config, _NAME))
 
 
 DIALECT = Dialect(_NAME, detect, conventions, load, save)

@@ -32,7 +32,13 @@ def conventions(c: Checkpoint, target: HFModel) -> Conventions:
 
 
 def load(c: Checkpoint, target: HFModel, chosen: Conventions) -> tuple[nn.Module, Notes]:
-    return pairs.load(c.renamed(pairs.midlayer), target, chosen)
+    head, notes = pairs.load(c.renamed(pairs.midlayer), target, chosen)
+    if chosen.embeddings == "own" and c.option("target_hidden_size") is None:
+        notes += (
+            "the config does not set target_hidden_size, and then the official code passes over the file's embeddings, while "
+            "vLLM reads them: if few guesses are accepted, load with embeddings='target'",
+        )
+    return head, notes
 
 
 def save(head: nn.Module, export: Export) -> tuple[Checkpoint, Notes]:

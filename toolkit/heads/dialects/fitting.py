@@ -129,7 +129,7 @@ def about_layers(c: Checkpoint) -> Notes:
         )
     if any(t.dtype == torch.float16 for t in c.tensors.values()):
         notes.append(
-            "the weights are float16, which overflows with some targets: load with dtype='bfloat16' if it does"
+            "the weights are float16, which overflows with some targets: load with dtype=torch.bfloat16 if it does"
         )
     return tuple(notes)
 
@@ -164,6 +164,15 @@ def expect(head: nn.Module, kind: type[Head], layout: str) -> Head:
 
 def dtype_of(head: nn.Module) -> torch.dtype:
     return next(head.parameters()).dtype
+
+
+def only_qwen3(config: HeadConfig, layout: str) -> Notes:
+    """The note on layers that readers of a layout for Qwen3's alone cannot hold."""
+    if config.qk_norm:
+        return ()
+    return (
+        f"readers of {layout} know Qwen3's layers alone, which have norms on queries and keys: this head's have none",
+    )
 
 
 def one_tap(chosen: Conventions, target: HFModel) -> tuple[Tap, ...]:

@@ -63,7 +63,8 @@ def fields(head: BlockHead, layout: str) -> dict[str, Any]:
 
 
 def about(head: BlockHead, export: Export) -> Notes:
-    return *blocks.last_layer(head, export.target), *speculators.unnamed(export)
+    lacking = fitting.only_qwen3(head.config, "speculators")
+    return *blocks.last_layer(head, export.target), *lacking, *speculators.unnamed(export)
 
 
 DIALECT = Dialect(_NAME, detect, conventions, load, save)

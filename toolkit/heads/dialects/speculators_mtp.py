@@ -41,7 +41,8 @@ def save(head: nn.Module, export: Export) -> tuple[Checkpoint, Notes]:
     dtype = fitting.dtype_of(head)
     own = {"num_nextn_predict_layers": 1}
     config = speculators.config("mtp", "MTPDraftModel", head.config, dtype, export, guesses=_GUESSES, **own)
-    return Checkpoint(config, named), (*notes, *speculators.unnamed(export))
+    more = (*fitting.only_qwen3(head.config, _NAME), *speculators.unnamed(export))
+    return Checkpoint(config, named), (*notes, *more)
 
 
 def _ours(name: str) -> str:
