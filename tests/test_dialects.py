@@ -464,6 +464,14 @@ def test_prefixes_are_found_and_can_be_named(prefix):
 # Conventions.
 
 
+def test_sizes_of_a_step_come_back():
+    assert dialects.load(written("speculators-peagle"), target()).head.horizon == 5
+    assert dialects.load(written("dflash"), target()).head.horizon == 4
+    assert dialects.load(written("deepspec"), target()).head.horizon == 4
+    assert dialects.load(written("medusa"), target()).head.horizon == 3
+    assert dialects.load(written("speculators-peagle"), target()).head.mask == 9
+
+
 def test_what_a_file_leaves_open_is_recorded():
     told = {layout: dialects.load(written(layout), target()).conventions for layout in ALIKE}
     assert [told[n].tap_ids for n in ("eagle3", "specforge", "modelopt", "speculators-eagle3", "dflash", "deepspec")] == [
@@ -589,6 +597,11 @@ def test_the_tables_of_a_reduced_vocabulary_come_in_many_ways():
     assert said_by(with_tables(d2t=SOME)) == SOME.tolist()  # ids, which t2d gives away
     assert any("token ids" in n for n in dialects.load(with_tables(d2t=SOME), target()).notes)
     assert said_by(with_tables(d2t=SOME, t2d=None), d2t="absolute") == SOME.tolist()
+    even = 2 * steps  # as offsets these name tokens as well, and other ones than t2d
+    assert said_by(with_tables(d2t=even, t2d=none.index_fill(0, even, True))) == even.tolist()
+    assert said_by(with_tables(d2t=even, t2d=None)) == (3 * steps).tolist()
+    empty = dialects.load(with_tables(d2t=torch.zeros(12, dtype=torch.long), t2d=every), target())
+    assert empty.head.vocabulary.tokens.tolist() == steps.tolist() and any("all zeros" in n for n in empty.notes)
     assert said_by(with_tables(d2t=None)) == SOME.tolist()
     assert any("order of their ids" in n for n in dialects.load(with_tables(d2t=None), target()).notes)
     other = dialects.load(with_tables(t2d=none.index_fill(0, SOME - 1, True)), target())
@@ -708,6 +721,7 @@ def test_what_would_change_guesses_is_refused_and_can_be_allowed(make, layout, w
     assert not (tmp_path / "no").exists()
     _, notes = kept(made, layout, tmp_path / "yes", lossy=True)
     assert any(note.startswith("lossy: ") and words in note for note in notes)
+    assert layout not in ("specforge", "dflash") or "embed_tokens.weight" not in dialects.read(tmp_path / "yes").tensors
 
 
 @pytest.mark.parametrize(
@@ -777,8 +791,10 @@ def test_shards_are_read_together(tmp_path):
     assert torch.equal(logits(dialects.load(tmp_path, target()).head), logits(head("eagle 3")))
     (tmp_path / "model-00001-of-00002.safetensors").unlink()
     refused(lambda: dialects.read(tmp_path), "model-00001-of-00002.safetensors", "fetch it")
-    index.write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
-    refused(lambda: dialects.read(tmp_path), "../model.safetensors")
+    (tmp_path / "inner").mkdir()
+    save_file({"a": torch.zeros(1)}, tmp_path / "outside.safetensors")
+    (tmp_path / "inner" / index.name).write_text(json.dumps({"weight_map": {"a": "../outside.safetensors"}}))
+    refused(lambda: dialects.read(tmp_path / "inner"), "../outside.safetensors")
     index.write_text("[]")
     refused(lambda: dialects.read(tmp_path), "no weight_map")
 

@@ -30,7 +30,7 @@ def rows(target: HFModel, dtype: torch.dtype) -> Tensor:
     embedding = target.embedding
     place = next(embedding.parameters()).device
     parts = torch.arange(target.vocab, device=place).split(8192)
-    return torch.cat([embedding(part).to(dtype).cpu() for part in parts]).clone()
+    return torch.cat([embedding(part).to(dtype).cpu() for part in parts])
 
 
 def chosen(c: Checkpoint, target: HFModel, conventions: Conventions, hidden: int) -> Notes:

@@ -52,6 +52,10 @@ def said(c: Checkpoint, vocab: int, how: Literal["offset", "absolute"] | None) -
             f"for another vocabulary, or load it with d2t={other!r}"
         )
     notes = []
+    if not table.any():
+        notes.append(
+            f"d2t is all zeros, as before it is filled in: the head is read as saying the first {count} tokens"
+        )
     if how == "absolute":
         notes.append("d2t holds token ids, where the layout has offsets: it is read as ids")
     if known is not None and not _sound(tokens, known, vocab):
