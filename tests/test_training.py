@@ -14,11 +14,10 @@ from toolkit.drafting import Block, Chain, Eagle, Medusa
 from toolkit.engine import Engine
 from toolkit.heads import BlockHead, Eagle3Head, EagleHead, MedusaHead, MTPHead
 from toolkit.sampling import Sampling, Stopping
-from toolkit.trace import metrics
 from toolkit.training import DPace, Frequencies, Objective, Plan, Reader, Shards, Text, capture, fit, simulate, size_of
 from toolkit.training import losses as L
 from toolkit.training.plan import Look, StepReport
-from toolkit.training.teach import all_anchors, draw_anchors, guesses
+from toolkit.training.teach import all_anchors, draw_anchors
 
 TAPS = (1, 2)
 
@@ -29,9 +28,7 @@ def own_texts(count: int, tokens: int = 24, temperature: float = 0.0) -> list[Te
     prompts = [torch.randint(1, V, (3 + i % 5,), generator=generator).tolist() for i in range(count)]
     engine = Engine(lm(0), sampling=Sampling(temperature, seed=1), stopping=Stopping(tokens))
     session = engine.generate(prompts)
-    return [
-        Text((*p, *out), ((len(p), len(p) + len(out)),)) for p, out in zip(prompts, session.outputs, strict=True)
-    ]
+    return [Text((*p, *out), ((len(p), len(p) + len(out)),)) for p, out in zip(prompts, session.outputs, strict=True)]
 
 
 @functools.cache
@@ -42,7 +39,9 @@ def greedy_texts() -> tuple[Text, ...]:
 HEADS = {
     "eagle": lambda: EagleHead.of(lm(0)),
     "eagle 3": lambda: Eagle3Head.of(lm(0), taps=TAPS),
-    "eagle 3, reduced": lambda: Eagle3Head.of(lm(0), taps=TAPS, tokens=Frequencies.of(greedy_texts(), V).choose(20), layers=2),
+    "eagle 3, reduced": lambda: Eagle3Head.of(
+        lm(0), taps=TAPS, tokens=Frequencies.of(greedy_texts(), V).choose(20), layers=2
+    ),
     "mtp": lambda: MTPHead.of(lm(0)),
     "medusa": lambda: MedusaHead.of(lm(0), heads=3),
     "block": lambda: BlockHead.of(lm(0), mask=V - 1, block=4, taps=TAPS),
@@ -62,7 +61,7 @@ def drafter(kind: str, head: nn.Module, depth: int):
 
 
 def plan(**changes) -> Plan:
-    given = {"epochs": 12, "batch": 4, "rate": 1e-2, "warmup": 4, "steps": 3, "blocks": 8, "every": 24, "held": 8}
+    given = {"epochs": 8, "batch": 4, "rate": 1e-2, "warmup": 4, "steps": 3, "blocks": 8, "every": 24, "held": 8}
     sharp = Objective((("hard_ce", 1.0),))  # a random target's distributions are flat: there is little else to learn
     return Plan(**({"objective": sharp} | given | changes))
 
@@ -84,45 +83,19 @@ def test_a_head_learns(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", HEADS)
-def test_simulated_acceptance_length_is_the_engines(kind: str) -> None:
-    """Both are counted over the same texts: as many steps, for as many tokens."""
-    head, _ = taught(kind)
-    texts = greedy_texts()[-8:]
-    head = copy.deepcopy(head).double()
-    depth = 3
-    found = simulate(head, Reader(lm(0), texts, head.taps), range(len(texts)), depth=depth)
-    engine = Engine(lm(0), drafter(kind, head, depth), sampling=Sampling(0))
-    steps = tokens = 0
-    for text in texts:
-        (start, end), = text.answers
-        session = engine.generate([text.tokens[: start]], stopping=Stopping(end - start))
-        assert session.outputs[0] == list(text.tokens[start:end])
-        steps += len(session.trace.steps)
-        tokens += metrics.committed(session.trace.steps) if hasattr(metrics, "committed") else end - start
-    # The walk begins with the answer's first token pending; the engine spends a step on the prompt to get it, or guesses
-    # in that step too, where it knows features of the prompt.
-    assert found.tokens > 0
-    assert abs(found.acceptance_length - tokens / steps) < 0.35, (found, tokens / steps)
-
-
-def test_guesses_of_a_chain_are_those_of_the_drafter() -> None:
-    """Every guess of a taught chain, at every place, is what the drafter proposes with the text up to there committed."""
-    head = copy.deepcopy(taught("eagle 3")[0]).double()
-    text = greedy_texts()[0]
-    source = Reader(lm(0), [text], head.taps)
-    from toolkit.training.lessons import lesson
-
-    batch = lesson(source.told([0]))
-    made = {(g.depth, int(a)): int(row.argmax()) for g in guesses(head, batch, steps=3) for a, row in zip(g.at, g.logits, strict=True)}
-    start = text.answers[0][0]
-    for cut in range(start + 1, len(text.tokens) - 3):
-        engine = Engine(lm(0), Eagle(head, Chain(3)), sampling=Sampling(0), stopping=Stopping(8))
-        session = engine.start([text.tokens[:cut]])
-        engine.step(session)  # reads the prompt; the first guesses stand on its features
-        record = session.trace.steps[0]
-        nodes = record.rows[0].tokens if hasattr(record.rows[0], "tokens") else record.rows[0].tree.token
-        first = nodes[1]
-        assert made[1, cut] == first
+def test_simulation_makes_the_engines_very_steps(kind: str) -> None:
+    """So what is taught is aligned as it will be while drafting, at every depth, and held-out texts tell the truth."""
+    head = copy.deepcopy(taught(kind)[0]).double()
+    engine = Engine(lm(0), drafter(kind, head, 3), sampling=Sampling(0))
+    accepted = 0
+    for text in greedy_texts()[:12]:
+        ((start, end),) = text.answers
+        found = simulate(head, Reader(lm(0), [text], head.taps), [0], depth=3)
+        session = engine.generate([text.tokens[: start + 1]], stopping=Stopping(end - start - 1))
+        assert session.outputs[0] == list(text.tokens[start + 1 : end])
+        assert found.steps == len(session.trace.steps)
+        accepted += found.tokens - found.steps
+    assert accepted > 10
 
 
 @pytest.mark.parametrize("kind", ["eagle 3, reduced", "block"])
@@ -195,13 +168,19 @@ def test_weights() -> None:
 
 
 def test_a_loss_of_ones_own() -> None:
-    def squared(head, target, best):
-        return (head.softmax(-1) - target.softmax(-1)).pow(2).sum(-1)
+    def margin(head, target, best):
+        """Hinge: the target's likeliest token is to lead by one."""
+        mine = head.gather(1, best[:, None])
+        return (1 + head - mine).clamp(min=0).sum(-1) - 1
 
     head = new_head("medusa")
     source = Reader(lm(0), greedy_texts(), head.taps)
-    made = [r for r in fit(head, lm(0).unembedding, source, plan(objective=Objective(((squared, 1.0),)))) if isinstance(r, StepReport)]
-    assert made[-1].loss < made[0].loss
+    made = [
+        r
+        for r in fit(head, lm(0).unembedding, source, plan(objective=Objective(((margin, 1.0),))))
+        if isinstance(r, StepReport)
+    ]
+    assert made[-1].loss < 0.9 * made[0].loss
     with pytest.raises(ValueError, match="unknown loss 'cosine'"):
         Objective((("cosine", 1.0),))
 
@@ -212,7 +191,7 @@ def test_anchors() -> None:
     batch = lesson(Reader(lm(0), greedy_texts()[:3], TAPS).told([0, 1, 2]))
     every = all_anchors(batch)
     for b in range(3):
-        (start, end), = greedy_texts()[b].answers
+        ((start, end),) = greedy_texts()[b].answers
         assert [a for a in every[b].tolist() if a >= 0] == list(range(start - 1, end - 1))
     drawn, alone = draw_anchors(batch, 5, [4, 5, 6]), draw_anchors(batch, 5, [9, 5, 8])
     assert drawn.shape == (3, 5) and torch.equal(drawn[1], alone[1]) and not torch.equal(drawn[0], alone[0])
