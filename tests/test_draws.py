@@ -80,3 +80,15 @@ def test_argmax_in_blocks_is_the_first_largest(vocab: int, seed: int, broken: bo
     if broken:
         x[torch.rand(x.shape, generator=source) < 2 / vocab] = torch.nan
     assert torch.equal(argmax(x), x.argmax(-1))
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(1, 40), st.integers(1, 3))
+def test_few_tokens_are_picked_as_among_all(seed: int, left: int, lanes: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    probs = torch.rand(2, 3, 1, 320, dtype=torch.float64, generator=generator)
+    few = torch.zeros_like(probs).scatter(-1, probs.topk(left, -1).indices, 1) * probs
+    draws = Draws(torch.tensor([seed, seed + 1]))
+    lane = torch.arange(3 * lanes).view(3, lanes)
+    position = torch.full((2, 3, lanes), 7)
+    whole = (few / draws.race(320, EMIT, position, lane)).argmax(-1)
+    assert torch.equal(draws.pick(few, EMIT, position, lane), whole)

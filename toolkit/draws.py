@@ -21,6 +21,7 @@ from toolkit.argmax import argmax
 
 DRAFT, ACCEPT, EMIT = 0, 1, 2  # streams
 
+_DEAR = 8  # noise costs more than finding the tokens that need it, where they are fewer than one in so many
 _GAMMA = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX2 = -7723592293110705685  # 0x94D049BB133111EB
@@ -56,8 +57,11 @@ class Draws:
     def race(self, size: int, stream: int, position: Tensor, lane: Tensor | int = 0) -> Tensor:
         """[B, ..., V] float64 exponential variates. `argmax(probs / race)` has exactly the law `probs`, and the token
         with the `probs` of another model under the same race is the coupled draw (Gumbel-max in other words)."""
-        step = torch.arange(1, size + 1, device=position.device) * _GAMMA
-        return -unit(mix(self.key(stream, position, lane)[..., None] + step)).log()
+        return self._racing(torch.arange(1, size + 1, device=position.device), stream, position, lane)
+
+    def _racing(self, runner: Tensor, stream: int, position: Tensor, lane: Tensor | int) -> Tensor:
+        """The noise of the tokens `runner` - 1 alone, [R] or [B, ..., R]."""
+        return -unit(mix(self.key(stream, position, lane)[..., None] + runner * _GAMMA)).log()
 
     def coin(self, prob: Tensor, position: Tensor, lane: Tensor | int = 0) -> tuple[Tensor, Tensor]:
         """Accept tests: [B, ...] bool, True with probability `prob` (1 always, 0 never), and the u [B, ...] it used."""
@@ -65,5 +69,14 @@ class Draws:
         return u < prob, u
 
     def pick(self, probs: Tensor, stream: int, position: Tensor, lane: Tensor | int = 0) -> Tensor:
-        """[B, ...] tokens, one from each row of probs [B, ..., V]; rows need not be normalised, zeros are never drawn."""
-        return argmax(probs / self.race(probs.shape[-1], stream, position, lane))
+        """[B, ...] tokens, one from each row of probs [B, ..., V]; rows need not be normalised, zeros are never drawn.
+
+        Where few tokens are left, noise is made for them alone: the same tokens win."""
+        graph = probs.device.type != "cpu" or torch.compiler.is_compiling()  # where to count would be a host sync
+        few = probs.shape[-1] if graph else max(1, int(probs.count_nonzero(-1).amax()))
+        if few * _DEAR > probs.shape[-1]:
+            return argmax(probs / self.race(probs.shape[-1], stream, position, lane))
+        some, token = probs.topk(few, -1)
+        noise = self._racing(token + 1, stream, position, lane)
+        best = argmax(some / noise)
+        return token.expand(*best.shape, -1).gather(-1, best[..., None])[..., 0]
