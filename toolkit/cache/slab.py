@@ -24,6 +24,8 @@ class Slab:
     memory: dict[LayerSpec, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
     _layers: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)  # views of one layer each
     _place: dict[int, tuple[LayerSpec, int]] = field(default_factory=dict, repr=False)
+    _room: int = 0  # slots that were reserved after `_room_of`
+    _room_of: np.ndarray | None = field(default=None, repr=False)
 
     def open(self, specs: dict[int, LayerSpec], rows: int, slots: int, device: torch.device) -> None:
         self.slots, self._place = slots, places(specs)
@@ -37,6 +39,9 @@ class Slab:
         self._look()
 
     def reserve(self, settled: np.ndarray, nodes: int) -> None:
+        if nodes <= self._room and settled is self._room_of:  # asked for once a layer
+            return
+        self._room, self._room_of = nodes, settled
         reach = int(settled.max()) + nodes
         if reach <= self.slots:
             return
