@@ -39,6 +39,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from toolkit.commands.serve import serve
 
             return serve(options)
+        if options.command == "bench":
+            from toolkit.commands.bench import bench
+
+            return bench(options)
+        if options.command == "train":
+            from toolkit.commands.train import train
+
+            return train(options)
+        if options.command == "doctor":
+            from toolkit.commands.doctor import doctor
+
+            return doctor(options)
         from toolkit.commands.generate import generate
 
         return generate(options)
@@ -62,6 +74,9 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_generate(commands)
     _add_serve(commands)
+    _add_bench(commands)
+    _add_train(commands)
+    _add_doctor(commands)
     fetch = commands.add_parser("fetch", help="fetch the default model ahead of its first use")
     fetch.add_argument("model", nargs="?", default="smollm2", choices=["smollm2"], help="default: %(default)s")
     return parser
@@ -101,6 +116,71 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("--repeats", type=int, default=3, metavar="N", help="rounds of a measurement (default: %(default)s)")
     p.add_argument("--json", metavar="FILE", help="--compare, --sweep: write the figures to FILE")
     p.add_argument("--figure", metavar="FILE", help="--sweep: write a chart that needs no network to FILE.html")
+
+
+def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    p = commands.add_parser(
+        "bench",
+        help="acceptance and speed by task, of the shipped heads or of your own",
+        description="Let drafters answer a file of questions in turn, at temperature 0.",
+    )
+    p.add_argument("file", metavar="FILE", help='JSON lines with "prompt" or "turns", and "task"')
+    p.add_argument(
+        "--drafters",
+        default="eagle3,eagle1,medusa,block,small",
+        metavar="NAMES",
+        help="shipped heads, NAME=FOLDER for one of your own, or none, ngram ... (default: %(default)s)",
+    )
+    p.add_argument("--shapes", default="chain,tree", metavar="NAMES", help="of heads' guesses (default: %(default)s)")
+    p.add_argument("--nodes", type=int, default=32, metavar="N", help="of a tree (default: %(default)s)")
+    p.add_argument("--per-task", type=int, metavar="N", help="so many questions of each task (default: all)")
+    p.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="default: %(default)s")
+    p.add_argument("--speed", action="store_true", help="measure transformers' generate as well, in the same turns")
+    p.add_argument("--target", default="smollm2", metavar="MODEL", help="default: %(default)s")
+    p.add_argument("--dtype", default="bfloat16", help="default: %(default)s")
+    p.add_argument("--threads", type=int, metavar="N", help="CPU threads for torch (default: torch's own choice)")
+    p.add_argument(
+        "--log", metavar="FILE", help="keep every answer in FILE, and ask again only for those that it lacks"
+    )
+
+
+def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    p = commands.add_parser(
+        "train",
+        help="train a draft head by a course: texts, capture, fit, export",
+        description="Follow a course, a TOML file. Whatever was stopped goes on where it was.",
+    )
+    p.add_argument("course", metavar="COURSE", help="a TOML file; those of the shipped heads lie in toolkit/shipped")
+    p.add_argument(
+        "--folder", default="heads", metavar="FOLDER", help="for texts, captures and heads (default: %(default)s)"
+    )
+    p.add_argument("--name", metavar="NAME", help="of the head's own folder (default: that of the course)")
+    p.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
+    p.add_argument(
+        "--every", type=float, default=10.0, metavar="S", help="seconds between two lines (default: %(default)s)"
+    )
+
+
+def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    p = commands.add_parser(
+        "doctor",
+        help="find out why a draft head guesses badly, and repair its checkpoint",
+        description="Grade a checkpoint of a draft head under every reading that is known to go wrong. Exit status 1 for findings.",
+    )
+    p.add_argument("head", metavar="HEAD", help="a folder, or a file of weights")
+    p.add_argument("--target", default="smollm2", metavar="MODEL", help="default: %(default)s")
+    p.add_argument("--dtype", default="bfloat16", help="of the target (default: %(default)s)")
+    p.add_argument("--device", default="cpu", help="default: %(default)s")
+    p.add_argument(
+        "--texts", metavar="FILE", help="JSON lines to grade by (default: questions of our own, answered by the target)"
+    )
+    p.add_argument(
+        "--tokens", type=int, default=240, metavar="N", help="tokens of answers to grade by (default: %(default)s)"
+    )
+    p.add_argument("--no-chat", action="store_true", help="put the questions bare, without the chat template")
+    p.add_argument("--html", metavar="FILE", help="write the report to FILE.html as well")
+    p.add_argument("--repair", metavar="FOLDER", help="write the head as it should be read into a new folder")
+    p.add_argument("--dialect", metavar="NAME", help="--repair: write it in this layout (default: its own)")
 
 
 def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

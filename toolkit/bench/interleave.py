@@ -80,7 +80,7 @@ def interleave(
         for n in range(warmup + repeats):
             if n >= warmup:
                 result.rounds.append({})
-            for name in _rotated(list(arms), n):
+            for name in rotated(list(arms), n):
                 if report:
                     report(f"{'warm-up' if n < warmup else f'round {n - warmup + 1} of {repeats}'}: {name}")
                 began = perf_counter()
@@ -93,6 +93,6 @@ def interleave(
     return result
 
 
-def _rotated(names: list[str], n: int) -> Iterator[str]:
+def rotated(names: list[str], n: int) -> Iterator[str]:
     yield from names[n % len(names) :]
     yield from names[: n % len(names)]

@@ -10,3 +10,4 @@ from toolkit.heads.medusa import MedusaHead as MedusaHead
 from toolkit.heads.mtp import MTPHead as MTPHead
 from toolkit.heads.parts import Attend as Attend
 from toolkit.heads.peagle import PEagleHead as PEagleHead
+from toolkit.heads.small import SmallLM as SmallLM

@@ -96,15 +96,22 @@ def _put(file: Path, text: str) -> None:
 
 
 class Shards:
-    """A capture, to be learned from. Raises ValueError for a folder without one, or with shards missing."""
+    """A capture, to be learned from by heads that read all of its taps, or only `taps` of them, in that order.
 
-    def __init__(self, folder: Path) -> None:
+    Raises ValueError for a folder without a capture, with shards missing, and for taps that were not captured.
+    """
+
+    def __init__(self, folder: Path, taps: Sequence[Tap] | None = None) -> None:
         try:
             whole: dict[str, Any] = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ValueError(f"{folder} holds no capture: make one with `capture`") from error
         self.folder, self.about = folder, whole["about"]
-        self.taps: tuple[Tap, ...] = tuple(self.about["taps"])
+        held: list[Tap] = self.about["taps"]
+        self.taps: tuple[Tap, ...] = tuple(held) if taps is None else tuple(taps)
+        if odd := [t for t in self.taps if t != "final" and t not in held]:
+            raise ValueError(f"{folder} holds the taps {held}, and not tap {odd[0]}: capture the texts again with it")
+        self._part = [held.index(t) if t in held else None for t in self.taps]  # None: the state the LM head reads
         self.texts: list[Text] = []
         self._place: list[tuple[int, int]] = []  # shard and first token of each text
         for number, part in enumerate(whole["shards"]):
@@ -132,4 +139,9 @@ class Shards:
         feature, state, best, total = (
             self._open[shard].get_slice(name)[start:end] for name in ("feature", "state", "best", "total")
         )
+        if self._part != list(range(feature.shape[-1] // state.shape[-1])):
+            parts = feature.split(state.shape[-1], -1)
+            feature = (
+                torch.cat([state if p is None else parts[p] for p in self._part], -1) if self._part else state[:, :0]
+            )
         return Told(self.texts[i], feature, state, best.long(), total)

@@ -53,12 +53,14 @@ def guesses(head: nn.Module, lesson: Lesson, *, steps: int, anchors: Tensor | No
         yield from blockwise(given, lesson, all_anchors(lesson) if anchors is None else anchors)
     elif hasattr(head, "fuse"):
         yield from unrolled(given, lesson, steps)
+    elif hasattr(head, "speak"):
+        yield from textwise(given, lesson)
     elif hasattr(head, "horizon"):
         yield from marginal(given, lesson)
     else:
         raise ValueError(
             f"{type(head).__name__} cannot be taught: it needs `fuse` and `logits` (pairs), `horizon` (several guesses from one "
-            f"state), `remember` (blocks), or a method `teach` of its own"
+            f"state), `remember` (blocks), `speak` (whole texts), or a method `teach` of its own"
         )
 
 
@@ -84,6 +86,16 @@ def unrolled(head: Any, lesson: Lesson, steps: int) -> Iterator[Guess]:
             return
         mine = state[row, start]
         yield Guess(k + 1, row, start + k + 2, say(mine), mine)
+
+
+def textwise(head: Any, lesson: Lesson) -> Iterator[Guess]:
+    """Language models, which read tokens alone. A chain of theirs is one while all its guesses are right, and then each is
+    what the text itself leads to: so all depths repeat the first, and only who judges wants more than that one."""
+    state = head.speak(lesson.token)
+    for depth in range(1, 2 if head.training else head.horizon + 1):
+        row, start = places(lesson, depth + 1)
+        if len(row):
+            yield Guess(depth, row, start + depth + 1, head.logits(state[row, start + depth]))
 
 
 def marginal(head: Any, lesson: Lesson) -> Iterator[Guess]:

@@ -1,0 +1,114 @@
+"""`bench`: acceptance and speed by task, of the shipped heads or of your own."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from toolkit import shipped
+from toolkit.bench.suite import Arm, questions, run, scores
+from toolkit.engine import Engine
+from toolkit.engine.parts import DRAFTERS, drafter_named
+from toolkit.models import zoo
+from toolkit.models.baseline import hf_generate
+from toolkit.models.hf import HFModel
+from toolkit.protocols import Drafter
+from toolkit.sampling import Stopping
+from toolkit.terminal.progress import download_bar
+
+BASE = "HF generate"
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    for name in ("per_task", "max_new_tokens", "threads", "nodes"):
+        if (value := getattr(options, name)) is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1; got {value}")
+    asked = questions(Path(options.file), options.per_task)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    with download_bar("SmolLM2-135M-Instruct") as progress:
+        loaded = zoo.load(options.target, dtype=options.dtype, progress=progress)
+    target = HFModel(loaded.model)
+    arms = {BASE: _hf(options, loaded)} if options.speed else {}
+    arms |= {name: _ours(options, loaded, target, d) for name, d in drafters(options, target).items()}
+    console = Console(stderr=True)
+    found = []
+    with console.status("") as status:
+        for answer in run(asked, arms, Path(options.log) if options.log else None):
+            found.append(answer)
+            status.update(f"{len(found)} of {len(asked) * len(arms)}: {answer.task}, {answer.arm}")
+    wanted = {q.number for q in asked}
+    Console().print(table(options, [a for a in found if a.number in wanted and a.arm in arms], list(arms)))
+    return 0
+
+
+def drafters(options: argparse.Namespace, target: HFModel) -> dict[str, Drafter]:
+    """What is measured, by name. Raises ValueError for an unknown name."""
+    found: dict[str, Drafter] = {}
+    for name in (part.strip() for part in options.drafters.split(",")):
+        kind, _, place = name.partition("=")
+        if kind in shipped.NAMES:
+            where = Path(place) if place else None
+            for shape in options.shapes.split(","):
+                if shape not in ("chain", "tree"):
+                    raise ValueError(f"unknown shape {shape!r}: use chain, tree or chain,tree")
+                given = None if shape == "chain" else shipped.tree(kind, options.nodes)
+                found[f"{kind}, {shape}"] = shipped.drafter(kind, target, given, where=where)
+        elif kind in DRAFTERS and kind != "draft-model" and not place:
+            found[kind] = drafter_named(kind, target)
+        else:
+            known = ", ".join((*shipped.NAMES, *(d for d in DRAFTERS if d != "draft-model")))
+            raise ValueError(f"unknown drafter {name!r}: use some of {known}, or one of the first five as NAME=FOLDER")
+    return found
+
+
+def _ours(options: argparse.Namespace, loaded: zoo.Loaded, target: HFModel, drafter: Drafter) -> Arm:
+    stopping = Stopping(options.max_new_tokens, loaded.stop_tokens)
+    engine = Engine(target, drafter, stopping=stopping, decode=loaded.decode)
+
+    def answer(text: str) -> tuple[int, int]:
+        session = engine.generate([zoo.chat(loaded.tokenizer, text)])
+        return len(session.outputs[0]), len(session.trace.steps)
+
+    return answer
+
+
+def _hf(options: argparse.Namespace, loaded: zoo.Loaded) -> Arm:
+    def answer(text: str) -> tuple[int, int]:
+        prompt = zoo.chat(loaded.tokenizer, text)
+        out = hf_generate(loaded.model, prompt, max_new_tokens=options.max_new_tokens, stop_tokens=loaded.stop_tokens)
+        return len(out), 0
+
+    return answer
+
+
+def table(options: argparse.Namespace, found: list, arms: list[str]) -> Table:
+    """Acceptance lengths by task; with --speed, speeds below."""
+    made = scores(found, BASE)
+    tasks = list(dict.fromkeys(a.task for a in found))
+    out = Table(
+        title=f"{len({a.number for a in found})} questions, {options.dtype}, temperature 0, {options.max_new_tokens} new tokens",
+        box=SIMPLE_HEAD,
+        caption="AL: acceptance length with the bonus, tokens a target pass. x: tokens a second relative to HF generate.",
+    )
+    out.add_column("")
+    for task in (*tasks, "mean"):
+        out.add_column(task.replace("_", " "), justify="right")
+    for arm in arms:
+        score = made[arm]
+        if score.acceptance_length:
+            cells = [f"{score.acceptance_length.get(t, float('nan')):.2f}" for t in tasks]
+            out.add_row(f"{arm}, AL", *cells, f"{score.mean_acceptance_length:.2f}")
+    if options.speed:
+        for arm in arms:
+            score = made[arm]
+            out.add_row(
+                f"{arm}, x", *(f"{score.speed.get(t, float('nan')):.2f}" for t in tasks), f"{score.mean_speed:.2f}"
+            )
+    return out

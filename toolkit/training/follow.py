@@ -1,0 +1,144 @@
+"""A course from its first text to an exported head. Every stage goes on where it was, whenever it was stopped."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from toolkit.drafting import Nothing
+from toolkit.engine import Engine
+from toolkit.heads import SmallLM, dialects, spread_taps
+from toolkit.models import zoo
+from toolkit.models.hf import HFModel
+from toolkit.protocols import Tap
+from toolkit.sampling import Stopping
+from toolkit.training.course import DIALECT, Course, Writing, digest
+from toolkit.training.fit import fit
+from toolkit.training.plan import Look, Report
+from toolkit.training.shards import Shards, Size, capture
+from toolkit.training.synthesis import Progress, write_own
+from toolkit.training.texts import Text, load, texts_of
+from toolkit.training.vocabulary import Frequencies
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The end: where the head lies, and what there is to say about its layout."""
+
+    folder: Path
+    notes: tuple[str, ...]
+
+
+def follow(
+    course: Course, loaded: zoo.Loaded, work: Path, name: str, *, accelerator: Accelerator | None = None
+) -> Iterator[Progress | Size | Report | Exported]:
+    """Write what is lacking into `work`: texts and captures, which courses share, and in a folder `name` checkpoints, a log and
+    the head. Yields how far each stage is."""
+    accelerator = accelerator or Accelerator(cpu=True)
+    target = HFModel(loaded.model)
+    work.mkdir(parents=True, exist_ok=True)
+    if accelerator.is_main_process:
+        for part in course.texts:
+            yield from _write(part, target, loaded, work)
+    accelerator.wait_for_everyone()
+    texts = _texts(course, loaded, target, work)
+    frequencies = Frequencies.of(texts, target.vocab)
+    head = course.head.make(target, frequencies.choose)
+    made: Any = head
+    read: tuple[Tap, ...] = made.taps
+    taps = tuple(dict.fromkeys((*spread_taps(target, min(3, target.layers)), *(t for t in read if t != "final"))))
+    folder = work / f"capture-{digest(texts, taps)}"
+    if accelerator.is_main_process:
+        yield from capture(target, texts, taps, folder)
+    accelerator.wait_for_everyone()
+    told = None if course.told_apart is None else frequencies.choose(course.told_apart)
+    yield from _fitted(course, head, target, Shards(folder, read), work / name, told, accelerator)
+    if accelerator.is_main_process:
+        yield Exported(work / name / "head", export(head, course.head.kind, work / name / "head", target))
+
+
+def _write(part: Writing, target: HFModel, loaded: zoo.Loaded, work: Path) -> Iterator[Progress]:
+    if part.file is not None or not part.count:
+        return
+    engine = Engine(target, Nothing(), stopping=Stopping(1, loaded.stop_tokens), decode=loaded.decode)
+    yield from write_own(engine, loaded.tokenizer, work / f"texts-{part.key}.jsonl", part.count, part.recipe)
+
+
+def _texts(course: Course, loaded: zoo.Loaded, target: HFModel, work: Path) -> list[Text]:
+    """All texts, the parts mixed evenly, so that those held back at the end are of every kind."""
+    found: list[tuple[float, Text]] = []
+    for part in course.texts:
+        own = (
+            load(work / f"texts-{part.key}.jsonl")
+            if part.file is None
+            else list(texts_of(Path(part.file), loaded.tokenizer))
+        )
+        own = [cut for t in own[: part.count or None] if (cut := t.cut(target.limit))]
+        found += [((i + 0.5) / len(own), text) for i, text in enumerate(own)]
+    return [text for _, text in sorted(found, key=lambda pair: pair[0])]
+
+
+def _fitted(
+    course: Course,
+    head: nn.Module,
+    target: HFModel,
+    source: Shards,
+    folder: Path,
+    tokens: Tensor | None,
+    accelerator: Accelerator,
+) -> Iterator[Report]:
+    """`fit`, with a log. A run that goes on from a checkpoint says its last steps again; the log keeps each once."""
+    log, begun = folder / "log.jsonl", False
+    for report in fit(
+        head, target.unembedding, source, course.plan, folder=folder, tokens=tokens, accelerator=accelerator
+    ):
+        if accelerator.is_main_process and (isinstance(report, Look) or report.step % 10 == 0):
+            if not begun:
+                _cut(log, report.step)
+                begun = True
+            with log.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(_entry(report)) + "\n")
+        yield report
+
+
+def _cut(log: Path, step: int) -> None:
+    """Leave what was logged before this step: what a killed run logged after its last checkpoint comes again."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.exists() else []
+    log.write_text("".join(line for line in lines if json.loads(line)["step"] < step), encoding="utf-8")
+
+
+def _entry(report: Report) -> dict[str, object]:
+    if isinstance(report, Look):
+        found = report.simulated
+        return {
+            "step": report.step,
+            "tokens": report.tokens,
+            "acceptance_length": found.acceptance_length,
+            "conditional": found.conditional,
+            "seconds": report.seconds,
+        }
+    return {name: value for name, value in asdict(report).items() if name not in ("of", "norm")}
+
+
+def export(head: nn.Module, kind: str, folder: Path, target: HFModel) -> tuple[str, ...]:
+    """Write a head in bfloat16, in the layout of its kind; a folder that is there already is written anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    small = head.to(torch.bfloat16)
+    if isinstance(small, SmallLM):
+        folder.mkdir(parents=True)
+        save_file({n: t.contiguous() for n, t in small.state_dict().items()}, folder / "model.safetensors")
+        (folder / "config.json").write_text(
+            json.dumps({"specdec_head": "small-lm", **asdict(small.config)}, indent=2) + "\n"
+        )
+        return ()
+    return dialects.save(small, folder, DIALECT[kind], target=target)
