@@ -13,7 +13,7 @@ from rich.table import Table
 from toolkit import shipped
 from toolkit.bench.suite import Arm, questions, run, scores
 from toolkit.engine import Engine
-from toolkit.engine.parts import DRAFTERS, drafter_named
+from toolkit.engine.parts import drafter_named
 from toolkit.models import zoo
 from toolkit.models.baseline import hf_generate
 from toolkit.models.hf import HFModel
@@ -22,6 +22,7 @@ from toolkit.sampling import Stopping
 from toolkit.terminal.progress import download_bar
 
 BASE = "HF generate"
+PLAIN = ("none", "ngram", "suffix", "lookahead", "recycling", "early-exit")
 
 
 def bench(options: argparse.Namespace) -> int:
@@ -29,6 +30,7 @@ def bench(options: argparse.Namespace) -> int:
     for name in ("per_task", "max_new_tokens", "threads", "nodes"):
         if (value := getattr(options, name)) is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1; got {value}")
+    named(options)
     asked = questions(Path(options.file), options.per_task)
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -48,23 +50,33 @@ def bench(options: argparse.Namespace) -> int:
     return 0
 
 
-def drafters(options: argparse.Namespace, target: HFModel) -> dict[str, Drafter]:
-    """What is measured, by name. Raises ValueError for an unknown name."""
-    found: dict[str, Drafter] = {}
+def named(options: argparse.Namespace) -> list[tuple[str, str, str]]:
+    """What is to be measured: kind, shape ("" for none), folder ("" for the package's). Raises ValueError for unknown names."""
+    shapes = [part.strip() for part in options.shapes.split(",")]
+    if odd := [shape for shape in shapes if shape not in ("chain", "tree")]:
+        raise ValueError(f"unknown shape {odd[0]!r}: use chain, tree or chain,tree")
+    found = []
     for name in (part.strip() for part in options.drafters.split(",")):
         kind, _, place = name.partition("=")
         if kind in shipped.NAMES:
-            where = Path(place) if place else None
-            for shape in options.shapes.split(","):
-                if shape not in ("chain", "tree"):
-                    raise ValueError(f"unknown shape {shape!r}: use chain, tree or chain,tree")
-                given = None if shape == "chain" else shipped.tree(kind, options.nodes)
-                found[f"{kind}, {shape}"] = shipped.drafter(kind, target, given, where=where)
-        elif kind in DRAFTERS and kind != "draft-model" and not place:
-            found[kind] = drafter_named(kind, target)
+            found += [(kind, shape, place) for shape in shapes]
+        elif kind in PLAIN and not place:
+            found.append((kind, "", ""))
         else:
-            known = ", ".join((*shipped.NAMES, *(d for d in DRAFTERS if d != "draft-model")))
+            known = ", ".join((*shipped.NAMES, *PLAIN))
             raise ValueError(f"unknown drafter {name!r}: use some of {known}, or one of the first five as NAME=FOLDER")
+    return found
+
+
+def drafters(options: argparse.Namespace, target: HFModel) -> dict[str, Drafter]:
+    """What is measured, by name."""
+    found: dict[str, Drafter] = {}
+    for kind, shape, place in named(options):
+        if not shape:
+            found[kind] = drafter_named(kind, target)
+            continue
+        given = None if shape == "chain" else shipped.tree(kind, options.nodes)
+        found[f"{kind}, {shape}"] = shipped.drafter(kind, target, given, where=Path(place) if place else None)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from toolkit import shipped
 from toolkit.drafting import (
     Adaptive,
     BestFirst,
@@ -22,7 +23,7 @@ from toolkit.models.early_exit import first_layers
 from toolkit.models.hf import HFModel
 from toolkit.protocols import LM, Drafter, Shape
 
-DRAFTERS = ("none", "ngram", "suffix", "lookahead", "recycling", "early-exit", "draft-model")
+DRAFTERS = ("none", "ngram", "suffix", "lookahead", "recycling", "early-exit", "draft-model", *shipped.NAMES)
 SHAPES = ("chain", "dynamic", "best-first", "fixed")
 PLAIN: dict[str, Callable[[], Drafter]] = {"suffix": Suffix, "lookahead": Lookahead, "recycling": Recycling}
 
@@ -51,7 +52,8 @@ def drafter_named(
     branches: int = 1,
 ) -> Drafter:
     """none; ngram (length, branches); suffix; lookahead; recycling; early-exit (the target's first `exit_layer` layers, a
-    third of them by default); draft-model (`draft`). Raises ValueError for an unknown name and for what a drafter lacks."""
+    third of them by default); draft-model (`draft`); a head of the package (eagle3, eagle1, medusa, block, small). Raises
+    ValueError for an unknown name and for what a drafter lacks."""
     if name == "none":
         return Nothing()
     if name == "ngram":
@@ -63,6 +65,10 @@ def drafter_named(
             raise ValueError(f"early-exit needs a Hugging Face model as target; got {type(target).__name__}")
         layers = max(1, target.layers // 3) if exit_layer is None else exit_layer
         return EarlyExit(first_layers(target, layers), shape or Chain())
+    if name in shipped.NAMES:
+        if not isinstance(target, HFModel):
+            raise ValueError(f"{name} needs a Hugging Face model as target; got {type(target).__name__}")
+        return shipped.drafter(name, target, shape)
     if name == "draft-model":
         if draft is None:
             raise ValueError("draft-model needs the name or folder of a smaller model with the target's vocabulary")
@@ -71,10 +77,15 @@ def drafter_named(
 
 
 def menu(target: HFModel) -> dict[str, Drafter]:
-    """The drafters that any target can have without further models, by what a menu calls them."""
+    """The drafters that a target can have without further models, by what a menu calls them: the heads of the package are
+    among them for the target that they were taught on."""
     found = {name: drafter_named(name, target) for name in ("none", "ngram", *PLAIN)}
     found["ngram, adaptive"] = Adaptive(drafter_named("ngram", target))
     if target.layers > 1:
         found["early exit, chain"] = drafter_named("early-exit", target)
         found["early exit, tree"] = drafter_named("early-exit", target, shape=shape_named("dynamic"))
+    if shipped.fits(target):
+        for name, label in (("eagle3", "EAGLE-3"), ("medusa", "Medusa"), ("block", "block")):
+            found[f"{label}, chain"] = shipped.drafter(name, target)
+            found[f"{label}, tree"] = shipped.drafter(name, target, shipped.tree(name))
     return found

@@ -24,6 +24,11 @@ def folder(name: str) -> Path:
     return Path(__file__).parent / name
 
 
+def fits(target: HFModel) -> bool:
+    """Is this the target that the heads are for, as far as its sizes tell."""
+    return (target.vocab, int(target.config.hidden_size), target.layers) == _SIZES
+
+
 def drafter(name: str, target: HFModel, shape: Shape | None = None, *, where: Path | None = None) -> Drafter:
     """A drafter with the head `name`; without a shape, a chain of what one pass gives, or of five guesses.
 
@@ -31,11 +36,10 @@ def drafter(name: str, target: HFModel, shape: Shape | None = None, *, where: Pa
 
     Raises ValueError for a target that the heads are not for.
     """
-    sizes = (target.vocab, int(target.config.hidden_size), target.layers)
-    if where is None and sizes != _SIZES:
+    if where is None and not fits(target):
         raise ValueError(
-            f"the heads of the package are for SmolLM2-135M-Instruct, and {target.name} has {sizes[0]} tokens, hidden size "
-            f"{sizes[1]} and {sizes[2]} layers: train one for it, python -m toolkit train"
+            f"the heads of the package are for SmolLM2-135M-Instruct, and {target.name} has {target.vocab} tokens, hidden size "
+            f"{target.config.hidden_size} and {target.layers} layers: train one for it, python -m toolkit train"
         )
     place = where or folder(name)
     if name == "small":

@@ -50,7 +50,7 @@ _WEIGHS: Mapping[str, Callable[..., Any]] = {"decay": Decay, "fading": Fading, "
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """A part of the texts: `count` texts by a recipe, or as many of a file (0 for all)."""
+    """A part of the texts: `count` texts by a recipe, or as many of a file (0 for all), whose path is relative to the course."""
 
     count: int = 0
     recipe: Recipe = field(default_factory=Recipe)
@@ -133,7 +133,9 @@ def course(file: Path) -> Course:
     except ValueError as error:
         raise ValueError(f"{file} is not TOML ({error})") from error
     try:
-        return parsed(table)
+        found = parsed(table)
+        near = [replace(t, file=str(file.parent / t.file)) if t.file else t for t in found.texts]
+        return replace(found, texts=tuple(near))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{file}: {error}") from error
 

@@ -7,9 +7,11 @@
 | Charts      | tokens per step, acceptance by depth, time by phase          | plotly's own                      |
 | Lab         | all of them, with the controls of a live run                 | those of its parts                |
 | ServingView | a server's pages, queues, last events and prefix cache       | scene (changes by messages)       |
+| TrainingView | loss, right guesses by depth and acceptance of a head in training | plotly's own                    |
 
 `ServerWatch` keeps a ServingView up to date with a live server, from a thread of its own.
-`drift_figure` draws what lossy rules gain and cost, from `toolkit.verification.drift.frontier`.
+`drift_figure` draws what lossy rules gain and cost, from `toolkit.verification.drift.frontier`;
+`coverage_figure` what a draft vocabulary covers, `mask_figure` what each place sees in training-time test.
 """
 
 from toolkit.widgets.charts import Charts as Charts
@@ -18,4 +20,7 @@ from toolkit.widgets.lab import Lab as Lab
 from toolkit.widgets.ribbon import Ribbon as Ribbon
 from toolkit.widgets.serving import ServerWatch as ServerWatch
 from toolkit.widgets.serving import ServingView as ServingView
+from toolkit.widgets.training import TrainingView as TrainingView
+from toolkit.widgets.training import coverage_figure as coverage_figure
+from toolkit.widgets.training import mask_figure as mask_figure
 from toolkit.widgets.tree import TreeView as TreeView
