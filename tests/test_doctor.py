@@ -97,7 +97,12 @@ def changed(c: Checkpoint, tensors: dict[str, Tensor | None] | None = None, **co
     return replace(c, tensors=kept, config={**c.config, **config})
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MAKE if kind not in SAID_BY_NO_LAYOUT])
+def quick(name: str, kind: str) -> object:
+    """All but what needs the one head that the quick tests teach."""
+    return name if kind == "eagle3" else pytest.param(name, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("kind", [quick(kind, kind) for kind in MAKE if kind not in SAID_BY_NO_LAYOUT])
 def test_a_sound_head_gets_a_clean_bill(kind: str, tmp_path: Path) -> None:
     found = diagnose(written(kind, tmp_path / "head"), target(), exam())
     assert found.healthy, text(found)
@@ -230,7 +235,18 @@ DAMAGES: dict[str, tuple[int, Callable[[Path], Checkpoint]]] = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGES)
+OTHER_HEADS = (
+    "raw for normed",
+    "eagle-1 on the raw state",
+    "norm_before_residual",
+    "norm_output",
+    "scaled embeddings",
+    "float16",
+    "place 0",
+)
+
+
+@pytest.mark.parametrize("name", [quick(name, "" if name in OTHER_HEADS else "eagle3") for name in DAMAGES])
 def test_a_damage_is_found_and_repaired(name: str, tmp_path: Path) -> None:
     trap, damage = DAMAGES[name]
     found = diagnose(damage(tmp_path / "sick"), target(), exam())
@@ -277,6 +293,7 @@ def test_a_head_of_another_target_is_told(tmp_path: Path) -> None:
     assert 14 in {f.trap for f in found.findings}, text(found)
 
 
+@pytest.mark.slow
 def test_a_rotated_target_is_found_and_folded_in(tmp_path: Path) -> None:
     turned = rotated(target())
     found = diagnose(written("eagle3, own embeddings", tmp_path / "head"), turned, Exam.of(turned, texts()[:8]))

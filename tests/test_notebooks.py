@@ -22,6 +22,12 @@ SENTENCES = {
         r"the same as alone: (\d) of \1",
         "everything adds up",
     ],
+    "06_train_a_head.ipynb": [
+        r"acceptance length 1\.\d\d before, [1-5]\.\d\d at its best",
+        r"yours +[1-5]\.\d\d tokens a step",
+        "T20",
+    ],
+    "07_your_own_head.ipynb": [r"soft ladder +\d\.\d\d before, \d\.\d\d at its best", "the same guesses, read from"],
 }
 
 

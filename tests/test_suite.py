@@ -81,7 +81,7 @@ def test_scores_pool_a_task_and_average_tasks() -> None:
     [
         (["--per-task", "0"], "--per-task must be at least 1"),
         (["--drafters", "hydra"], "unknown drafter 'hydra'"),
-        (["--drafters", "eagle3", "--shapes", "star"], "unknown shape 'star'"),
+        (["--drafters", "eagle3=.", "--shapes", "star"], "unknown shape 'star'"),
     ],
 )
 def test_bench_refuses_in_a_sentence(
@@ -108,8 +108,9 @@ def test_a_head_of_ones_own_on_disk(tmp_path: Path) -> None:
 
 
 def test_the_packages_heads_are_for_one_target() -> None:
-    with pytest.raises(ValueError, match="are for SmolLM2-135M-Instruct"):
-        shipped.drafter("eagle3", lm(0))
+    for name in shipped.NAMES:
+        with pytest.raises(ValueError, match="are for SmolLM2-135M-Instruct"):
+            shipped.drafter(name, lm(0))
     with pytest.raises(ValueError, match="no head 'hydra'"):
         shipped.folder("hydra")
     assert not shipped.fits(lm(0))

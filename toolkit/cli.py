@@ -139,6 +139,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("--target", default="smollm2", metavar="MODEL", help="default: %(default)s")
     p.add_argument("--dtype", default="bfloat16", help="default: %(default)s")
     p.add_argument("--threads", type=int, metavar="N", help="CPU threads for torch (default: torch's own choice)")
+    p.add_argument("--cards", action="store_true", help="write each head's card.md beside it")
     p.add_argument(
         "--log", metavar="FILE", help="keep every answer in FILE, and ask again only for those that it lacks"
     )
@@ -210,7 +211,7 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "--drafter",
         default="ngram",
         metavar="NAME",
-        help="none, ngram, suffix, lookahead, recycling, early-exit or draft-model (default: %(default)s)",
+        help="none, ngram, suffix, lookahead, recycling, early-exit, draft-model, or a shipped head: eagle3, eagle1, medusa, block, small (default: %(default)s)",
     )
     draft.add_argument("--adaptive", action="store_true", help="guess only while that is faster than guessing nothing")
     draft.add_argument("--draft", metavar="MODEL", help="draft-model: a smaller model with the same vocabulary")
@@ -221,7 +222,9 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         help="early-exit: how many of the target's layers draft (default: a third)",
     )
     draft.add_argument(
-        "--shape", metavar="NAME", help="early-exit, draft-model: chain, dynamic, best-first or fixed (default: chain)"
+        "--shape",
+        metavar="NAME",
+        help="early-exit, draft-model, heads: chain, dynamic, best-first or fixed (default: chain)",
     )
     draft.add_argument("--length", type=int, metavar="N", help="ngram, chain: guesses in a row (default: 10, 4)")
     draft.add_argument("--branches", type=int, metavar="N", help="ngram: places to copy from (default: 1)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -11,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from toolkit import shipped
-from toolkit.bench.suite import Arm, questions, run, scores
+from toolkit.bench.suite import Answer, Arm, questions, run, scores
+from toolkit.commands.cards import about, card
 from toolkit.engine import Engine
 from toolkit.engine.parts import drafter_named
 from toolkit.models import zoo
@@ -46,7 +48,14 @@ def bench(options: argparse.Namespace) -> int:
             found.append(answer)
             status.update(f"{len(found)} of {len(asked) * len(arms)}: {answer.task}, {answer.arm}")
     wanted = {q.number for q in asked}
-    Console().print(table(options, [a for a in found if a.number in wanted and a.arm in arms], list(arms)))
+    found = [a for a in found if a.number in wanted and a.arm in arms]
+    Console().print(table(options, found, list(arms)))
+    if options.cards:
+        told = about(len(wanted), options.max_new_tokens, options.dtype)
+        for kind, place in dict.fromkeys((kind, place) for kind, shape, place in named(options) if shape):
+            folder = Path(place) if place else shipped.folder(kind)
+            (folder / "card.md").write_text(card(kind, folder, found, BASE, told), encoding="utf-8")
+            console.print(f"card written to {folder / 'card.md'}")
     return 0
 
 
@@ -58,13 +67,13 @@ def named(options: argparse.Namespace) -> list[tuple[str, str, str]]:
     found = []
     for name in (part.strip() for part in options.drafters.split(",")):
         kind, _, place = name.partition("=")
-        if kind in shipped.NAMES:
+        if kind in (shipped.KINDS if place else shipped.NAMES):
             found += [(kind, shape, place) for shape in shapes]
         elif kind in PLAIN and not place:
             found.append((kind, "", ""))
         else:
-            known = ", ".join((*shipped.NAMES, *PLAIN))
-            raise ValueError(f"unknown drafter {name!r}: use some of {known}, or one of the first five as NAME=FOLDER")
+            known, kinds = ", ".join((*shipped.NAMES, *PLAIN)), ", ".join(shipped.KINDS)
+            raise ValueError(f"unknown drafter {name!r}: use some of {known}, or KIND=FOLDER with a kind of {kinds}")
     return found
 
 
@@ -100,7 +109,7 @@ def _hf(options: argparse.Namespace, loaded: zoo.Loaded) -> Arm:
     return answer
 
 
-def table(options: argparse.Namespace, found: list, arms: list[str]) -> Table:
+def table(options: argparse.Namespace, found: Sequence[Answer], arms: Sequence[str]) -> Table:
     """Acceptance lengths by task; with --speed, speeds below."""
     made = scores(found, BASE)
     tasks = list(dict.fromkeys(a.task for a in found))

@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 from rich.live import Live as Screen
 
+from toolkit import shipped
 from toolkit.drafting import Adaptive
 from toolkit.engine import Engine, Session
 from toolkit.engine.parts import DRAFTERS, SHAPES, drafter_named, shape_named
@@ -31,7 +32,7 @@ USES = {  # which options mean something to which drafter and shape
     "budget": {"dynamic", "best-first"},
     "exit_layer": {"early-exit"},
     "draft": {"draft-model"},
-    "shape": {"early-exit", "draft-model"},
+    "shape": {"early-exit", "draft-model", *shipped.NAMES},
 }
 
 
@@ -124,10 +125,11 @@ def prepare(options: argparse.Namespace, sampling: Sampling, stopping: Stopping)
     )
     sizes = {k: v for k in ("length", "width", "depth", "budget") if (v := getattr(options, k)) is not None}
     lookup = {k: v for k in ("length", "branches") if (v := getattr(options, k)) is not None}
+    head = options.drafter in shipped.NAMES  # which knows best how long its chain is to be
     drafter = drafter_named(
         options.drafter,
         target,
-        shape=shape_named(options.shape or "chain", **sizes),
+        shape=shape_named(options.shape or "chain", **sizes) if options.shape or sizes or not head else None,
         exit_layer=options.exit_layer,
         draft=draft,
         **lookup,

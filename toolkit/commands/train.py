@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import time
 from pathlib import Path
 
@@ -33,6 +34,9 @@ def train(options: argparse.Namespace) -> int:
         if accelerator.is_main_process and (rare or time.monotonic() - said > options.every):
             said = said if rare else time.monotonic()
             console.print(line(report), highlight=False, soft_wrap=True)
+        if isinstance(report, Exported):  # whoever finds the head finds how it came about
+            shutil.copy(file, report.folder / "course.toml")
+            shutil.copy(report.folder.parent / "log.jsonl", report.folder)
     return 0
 
 

@@ -84,8 +84,8 @@ def menu(target: HFModel) -> dict[str, Drafter]:
     if target.layers > 1:
         found["early exit, chain"] = drafter_named("early-exit", target)
         found["early exit, tree"] = drafter_named("early-exit", target, shape=shape_named("dynamic"))
-    if shipped.fits(target):
-        for name, label in (("eagle3", "EAGLE-3"), ("medusa", "Medusa"), ("block", "block")):
+    for name, label in (("eagle3", "EAGLE-3"), ("medusa", "Medusa"), ("block", "block")):
+        if name in shipped.NAMES and shipped.fits(target):
             found[f"{label}, chain"] = shipped.drafter(name, target)
             found[f"{label}, tree"] = shipped.drafter(name, target, shipped.tree(name))
     return found

@@ -13,15 +13,18 @@ from toolkit.models.assembled import assembled
 from toolkit.models.hf import HFModel
 from toolkit.protocols import Drafter, Shape
 
-NAMES = ("eagle3", "eagle1", "medusa", "block", "small")
+_HERE = Path(__file__).parent
+KINDS = ("eagle3", "eagle1", "medusa", "block", "small")
+NAMES = tuple(name for name in KINDS if (_HERE / name / "config.json").exists())
+"""Those whose weights are here. Of the others the package has the course alone."""
 _SIZES = (49_152, 576, 30)  # vocabulary, hidden size and layers of the only target they are for
 
 
 def folder(name: str) -> Path:
     """Where a head lies, with `course.toml`, `log.jsonl` and `card.md`. Raises ValueError for an unknown name."""
     if name not in NAMES:
-        raise ValueError(f"there is no head {name!r} in the package: it has {', '.join(NAMES)}")
-    return Path(__file__).parent / name
+        raise ValueError(f"there is no head {name!r} in the package: it has {', '.join(NAMES) or 'none'}")
+    return _HERE / name
 
 
 def fits(target: HFModel) -> bool:
