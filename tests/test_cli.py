@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -162,7 +163,10 @@ def test_interrupting_keeps_what_was_written(folder):
         "--max-new-tokens",
         "1900",
     ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    heeding = functools.partial(
+        signal.signal, signal.SIGINT, signal.default_int_handler
+    )  # a job in the background does not
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heeding)
     assert process.stdout is not None
     first = os.read(process.stdout.fileno(), 1)
     process.send_signal(signal.SIGINT)

@@ -129,15 +129,25 @@ def _with_table(case: Case, prefix: str, tokens: Tensor, vocab: int) -> Case:
     return replace(made, overrides={k: v for k, v in made.overrides.items() if k != "d2t"})
 
 
-def _nearest(said: Tensor, target: Tensor) -> Tensor | None:
-    """[W] the target's row that each row is most like; None where two are like the same, or none is like any."""
+def _nearest(said: Tensor, target: Tensor, among: int = 8) -> Tensor | None:
+    """[W] for each row one of the target's rows that it is most like, no two the same: the likeliest pairs first. None where
+    rows are like no row in particular."""
     own = torch.nn.functional.normalize(said.float(), dim=-1)
     theirs = torch.nn.functional.normalize(target.float().cpu(), dim=-1)
-    found = [(part @ theirs.T).max(-1) for part in own.split(1024)]
-    likeness, tokens = torch.cat([f.values for f in found]), torch.cat([f.indices for f in found])
-    if float(likeness.median()) < 0.5 or len(tokens.unique()) < len(tokens):
+    best = [(part @ theirs.T).topk(min(among, len(theirs)), -1) for part in own.split(1024)]
+    likeness, token = torch.cat([b.values for b in best]), torch.cat([b.indices for b in best])  # [W, among]
+    if float(likeness[:, 0].median()) < 0.4:
         return None
-    return tokens
+    found, taken = torch.full((len(said),), -1), set()
+    for pair in likeness.flatten().argsort(descending=True).tolist():
+        row, one = pair // token.shape[1], int(token.flatten()[pair])
+        if found[row] < 0 and one not in taken:
+            found[row] = one
+            taken.add(one)
+    left = iter(t for t in range(len(theirs)) if t not in taken)
+    for row in (found < 0).nonzero()[:, 0].tolist():
+        found[row] = next(left)
+    return found
 
 
 def _scaled(case: Case, loaded: Loaded, target: HFModel) -> Iterator[Guess]:
