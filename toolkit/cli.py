@@ -121,15 +121,15 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     p = commands.add_parser(
         "bench",
-        help="acceptance and speed by task, of the shipped heads or of your own",
+        help="acceptance and speed by task, of heads and other drafters",
         description="Let drafters answer a file of questions in turn, at temperature 0.",
     )
     p.add_argument("file", metavar="FILE", help='JSON lines with "prompt" or "turns", and "task"')
     p.add_argument(
         "--drafters",
-        default="eagle3,eagle1,medusa,block,small",
+        default="none,ngram",
         metavar="NAMES",
-        help="shipped heads, NAME=FOLDER for one of your own, or none, ngram ... (default: %(default)s)",
+        help="none, ngram, ...; a head that the package holds, or KIND=FOLDER for one of yours (default: %(default)s)",
     )
     p.add_argument("--shapes", default="chain,tree", metavar="NAMES", help="of heads' guesses (default: %(default)s)")
     p.add_argument("--nodes", type=int, default=32, metavar="N", help="of a tree (default: %(default)s)")
@@ -151,7 +151,7 @@ def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="train a draft head by a course: texts, capture, fit, export",
         description="Follow a course, a TOML file. Whatever was stopped goes on where it was.",
     )
-    p.add_argument("course", metavar="COURSE", help="a TOML file; those of the shipped heads lie in toolkit/shipped")
+    p.add_argument("course", metavar="COURSE", help="a TOML file; some for the default model lie in toolkit/shipped")
     p.add_argument(
         "--folder", default="heads", metavar="FOLDER", help="for texts, captures and heads (default: %(default)s)"
     )
@@ -211,7 +211,7 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "--drafter",
         default="ngram",
         metavar="NAME",
-        help="none, ngram, suffix, lookahead, recycling, early-exit, draft-model, or a shipped head: eagle3, eagle1, medusa, block, small (default: %(default)s)",
+        help="none, ngram, suffix, lookahead, recycling, early-exit, draft-model, or a head that the package holds (default: %(default)s)",
     )
     draft.add_argument("--adaptive", action="store_true", help="guess only while that is faster than guessing nothing")
     draft.add_argument("--draft", metavar="MODEL", help="draft-model: a smaller model with the same vocabulary")

@@ -116,7 +116,7 @@ def cross(
     columns |= extra or {}
     unsound = (~logits.amax(-1).isfinite() & tree.real).any(1)
     last = torch.stack([verdict.tip, verdict.bonus, unsound], 1)
-    packed = torch.cat([*(c.double() for c in columns.values()), last.double()], 1).tolist()
+    packed = torch.cat([*columns.values(), last.double()], 1).tolist()  # the widest type of all is float64
     rows = []
     for line in packed:
         row, at = {}, 0

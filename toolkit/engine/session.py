@@ -204,7 +204,7 @@ class Session:
         for b, e in enumerate(self.entries):
             if not e.judge.reason:
                 crossed.check(b, e.length - 1, int(e.text[e.length - 1]))
-        slot = self.cache.length[:, None] + torch.arange(tree.size, device=path.device)
+        length = self.cache.length
         self.behind = True  # until the host has followed
         if self.unread:
             self.cache.keep(tree.after(*self.unread), torch.cat([self.unread[1], path], 1))
@@ -212,6 +212,7 @@ class Session:
         else:
             self.cache.keep(tree, path)
         if reading.feature is not None:
+            slot = length[:, None] + torch.arange(tree.size, device=path.device)
             order = path_first(path)
             kept = reading.feature.gather(1, order[..., None].expand_as(reading.feature))
             self._file(kept, slot, path.gather(1, order))
