@@ -521,7 +521,7 @@ def test_a_mixture_of_sampled_and_certain_guesses_has_rows_like_its_own(rule):
     assert max(map(len, first)) > 4
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY)
 @pytest.mark.parametrize("stale", [False, True])
 def test_one_head_may_serve_two_batches_in_turn_with_rewinds(kind, stale):
     own = drafter(kind, Chain(3))

@@ -19,6 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 JUPYTER = ("IPython", "anywidget", "ipywidgets", "jupyterlab", "plotly")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("room", "foreign"),
     [

@@ -67,7 +67,10 @@ def oracle(prompt: list[int], sampling: Sampling, ends: tuple[int, ...] = (), pr
     return out[0, len(prompt) :].tolist()
 
 
-@pytest.mark.parametrize("drafter", DRAFTERS)
+QUICK = ("nothing", "dynamic", "random trees")
+
+
+@pytest.mark.parametrize("drafter", [d if d in QUICK else pytest.param(d, marks=pytest.mark.slow) for d in DRAFTERS])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_greedy_equals_transformers_with_the_same_settings(name, drafter):
     sampling = Sampling(**SETTINGS[name])

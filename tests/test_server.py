@@ -95,7 +95,7 @@ def test_every_output_is_what_the_request_gives_alone(name, pages):
     assert s.accounts.held == 0 and (pages == 64 or sum(t.preemptions for t in tickets))
 
 
-@pytest.mark.parametrize("page", [1, 3, 16])
+@pytest.mark.parametrize("page", [3, *(pytest.param(page, marks=pytest.mark.slow) for page in (1, 16))])
 @pytest.mark.parametrize("draw", ["coupled", "certain", "distinct"])
 def test_coupled_samples_do_not_depend_on_the_batch(page, draw):
     shape = {"coupled": Chain(3, coupled=True), "certain": Dynamic(3, 3, 8), "distinct": Sampled((2, 2))}[draw]
