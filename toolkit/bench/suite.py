@@ -69,6 +69,9 @@ def run(
     done = list(answers(log)) if log and log.exists() else []
     yield from done
     known = {(a.number, a.arm) for a in done}
+    if log and log.exists() and not log.read_bytes().endswith(b"\n"):  # a run was killed in the middle of a line
+        with log.open("a", encoding="utf-8") as stream:
+            stream.write("\n")
     if warm and any((q.number, name) not in known for q in asked for name in arms):
         for arm in arms.values():
             arm(min(asked, key=lambda q: len(q.text)).text)

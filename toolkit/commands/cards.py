@@ -22,8 +22,8 @@ def card(name: str, folder: Path, found: Sequence[Answer], baseline: str, about:
     lines = [
         f"# {name} for {_target(given)}",
         "",
-        f"A draft head of {weights / 1e6:.1f} MB, bfloat16. Taught by `toolkit` on texts that the target wrote and answered itself;",
-        "no other data. License Apache-2.0, as the target's.",
+        f"A draft head of {weights / 1e6:.1f} MB, bfloat16. Taught by `toolkit` {_taught_on(given)}.",
+        "License Apache-2.0, as the target's.",
         "",
         f"    python -m toolkit train toolkit/shipped/{name}/course.toml --folder heads   # hours on a CPU, resumable",
         "",
@@ -60,6 +60,12 @@ def about(questions: int, new_tokens: int, dtype: str) -> str:
         f"{questions} questions of Spec-Bench's kinds, {dtype}, temperature 0, at most {new_tokens} new tokens, "
         f"{torch.get_num_threads()} CPU threads; tokens a target pass, the bonus counted, a task's answers taken together."
     )
+
+
+def _taught_on(given: Course) -> str:
+    if files := [part.file for part in given.texts if part.file]:
+        return f"on {', '.join(files)}"
+    return "on texts that the target wrote and answered itself, and on nothing else"
 
 
 def _target(given: Course) -> str:

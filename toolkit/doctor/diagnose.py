@@ -24,14 +24,13 @@ looked for, one after another."""
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault. `before` is None where the checkpoint could not be read at all; `mended` is False where only you can help."""
+    """A fault. `before` is None where the checkpoint could not be read at all, `after` where nothing was changed."""
 
     trap: int
     wrong: str
     remedy: str
     before: Grade | None = None
     after: Grade | None = None
-    mended: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +184,7 @@ def _large(head: nn.Module, exam: Exam, case: Case) -> Iterator[Finding]:
     """Trap 12: what float16 cannot hold, in a file that asks for it."""
     bad = [n for n, t in case.checkpoint.tensors.items() if t.is_floating_point() and not t.isfinite().all()]
     if bad:
-        yield Finding(12, f"{bad[0]!r} holds numbers that are not finite", "train or fetch it again", mended=False)
+        yield Finding(12, f"{bad[0]!r} holds numbers that are not finite", "train or fetch it again")
         return
     half = any(t.dtype == torch.float16 for t in case.checkpoint.tensors.values())
     peak = 0.0
@@ -211,7 +210,7 @@ def _large(head: nn.Module, exam: Exam, case: Case) -> Iterator[Finding]:
 def _put_otherwise(now: Grade, other: Grade, remedy: str) -> Iterator[Finding]:
     """Trap 13: the same questions, put as it was trained on them."""
     if other.right > now.right + 0.1 and other.acceptance_length > 1.15 * now.acceptance_length:
-        yield Finding(13, "it was trained on texts that look otherwise than these", remedy, now, other, mended=False)
+        yield Finding(13, "it was trained on texts that look otherwise than these", remedy, now, other)
 
 
 def _strange(now: Grade, exam: Exam) -> Iterator[Finding]:
@@ -225,7 +224,6 @@ def _strange(now: Grade, exam: Exam) -> Iterator[Finding]:
             f"in {blind:.0%}",
             "train it on what this target writes, or use the target it was trained for",
             now,
-            mended=False,
         )
 
 

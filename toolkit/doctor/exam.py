@@ -94,16 +94,16 @@ def grade(head: nn.Module, exam: Exam, *, depth: int = 3) -> Grade:
     source, parameter = exam.source(given.taps), next(head.parameters())
     batch = lesson(source.told(range(len(exam.every)))).to(parameter.device, parameter.dtype)
     tokens = told_apart(head, None)
-    place = torch.full((int(batch.best.max()) + 1,), -1, device=parameter.device)
+    index: Tensor | None = None  # [V] the head's own number of a token, -1 for none
+    if tokens is not None:
+        index = torch.full((1 + int(max(batch.best.max(), tokens.max())),), -1, device=parameter.device)
+        index[tokens] = torch.arange(len(tokens), device=parameter.device)
     each, right = [], 0.0
     for guess in guesses(head, batch, steps=depth):
         if guess.depth > depth:
             continue
         best = batch.best[guess.row, guess.at - 1]
-        if tokens is not None:
-            known = tokens[tokens < len(place)]
-            place[known] = torch.arange(len(tokens), device=place.device)[tokens < len(place)]
-            best = place[best]
+        best = best if index is None else index[best]
         q = guess.logits.float().log_softmax(-1).gather(1, best.clamp(min=0)[:, None])[:, 0]
         cost = torch.where((best >= 0) & q.isfinite(), -q, CAP).clamp(max=CAP)
         each.append(cost)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from toolkit.models.early_exit import shortened
 from toolkit.models.hf import HFModel
 
 
 def assembled(target: HFModel, layers: int, tensors: Mapping[str, Tensor]) -> HFModel:
     """An LM of the target's kind with `layers` layers, whose body holds `tensors`, named as in the target's body. Embeddings
     and LM head are the target's own modules. Raises ValueError for tensors that do not fit."""
-    config = copy.deepcopy(target.model.config)
-    text = config.get_text_config()
-    text.num_hidden_layers = layers
-    if getattr(text, "layer_types", None):
-        text.layer_types = text.layer_types[:layers]
     kind: type[PreTrainedModel] = type(target.model)
-    model = kind(config)
+    model = kind(shortened(target.model.config, layers))
     nn.Module.to(model, dtype=target.dtype)
     model.set_input_embeddings(target.model.get_input_embeddings())
     model.set_output_embeddings(target.model.get_output_embeddings())

@@ -10,6 +10,7 @@ import copy
 from typing import TypeVar
 
 from torch import nn
+from transformers import PreTrainedConfig
 
 from toolkit.models.hf import HFModel
 
@@ -24,11 +25,8 @@ def first_layers(lm: HFModel, layers: int) -> HFModel:
     if not 1 <= layers < lm.layers:
         raise ValueError(f"an early exit needs 1 to {lm.layers - 1} of the {lm.layers} layers; got {layers}")
     model = _twig(lm.model, lm.decoder, nn.ModuleList(list(lm.decoder)[:layers]))
-    config = copy.deepcopy(lm.model.config)
+    config = shortened(lm.model.config, layers)
     text = config.get_text_config()
-    text.num_hidden_layers = layers
-    if getattr(text, "layer_types", None):
-        text.layer_types = text.layer_types[:layers]
     shared = set(lm.model.modules())
     for module in model.modules():  # the copies on the way to the layers, never a module of the model itself
         if module not in shared and isinstance(getattr(module, "config", None), type(text)):
@@ -37,6 +35,16 @@ def first_layers(lm: HFModel, layers: int) -> HFModel:
     made = HFModel(model)
     made.part_of = lm.part_of or lm
     return made
+
+
+def shortened(config: PreTrainedConfig, layers: int) -> PreTrainedConfig:
+    """A copy of a model's configuration that says so many layers."""
+    config = copy.deepcopy(config)
+    text = config.get_text_config()
+    text.num_hidden_layers = layers
+    if getattr(text, "layer_types", None):
+        text.layer_types = text.layer_types[:layers]
+    return config
 
 
 def _twig(module: M, old: nn.Module, new: nn.Module) -> M:
