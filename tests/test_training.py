@@ -12,8 +12,10 @@ from torch import nn
 
 from toolkit.engine import Engine
 from toolkit.sampling import Sampling, Stopping
-from toolkit.training import DPace, Objective, Reader, Shards, capture, fit, simulate, size_of
+from toolkit.training import DPace, Objective, Plan, Reader, Shards, capture, fit, simulate, size_of
 from toolkit.training import losses as L
+from toolkit.training.lessons import Joined
+from toolkit.training.optimizers import optimizers, set_rate
 from toolkit.training.plan import Look, StepReport
 from toolkit.training.teach import all_anchors, draw_anchors
 
@@ -46,12 +48,15 @@ def test_simulation_makes_the_engines_very_steps(kind: str) -> None:
     assert accepted > 10
 
 
-@pytest.mark.parametrize("kind", ["eagle 3, reduced", "block"])
-def test_a_run_goes_on_to_the_same_bits(kind: str, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [("eagle 3, reduced", {}), ("eagle 3, reduced", {"optimizer": "muon", "short": 0.5}), ("block", {"prompts": True})],
+)
+def test_a_run_goes_on_to_the_same_bits(kind: str, changes, tmp_path) -> None:
     def run(folder, most: int | None = None) -> nn.Module:
         head = new_head(kind)
         source = Reader(lm(0), greedy_texts(), head.taps)
-        for i, _ in enumerate(fit(head, lm(0).unembedding, source, plan(epochs=4, every=5), folder=folder)):
+        for i, _ in enumerate(fit(head, lm(0).unembedding, source, plan(epochs=4, every=5, **changes), folder=folder)):
             if most is not None and i >= most:
                 break
         return head
@@ -87,6 +92,56 @@ def test_a_capture_says_what_the_target_says(tmp_path) -> None:
     next(tmp_path.glob("*.safetensors")).unlink()
     with pytest.raises(ValueError, match="lacks shard"):
         Shards(tmp_path)
+
+
+def test_a_capture_grows_with_its_texts(tmp_path) -> None:
+    texts = greedy_texts()[:11]
+    list(capture(lm(0), texts[:7], TAPS, tmp_path, shard_tokens=90, rows=3))
+    before = {f.name: f.stat().st_mtime_ns for f in tmp_path.glob("*.safetensors")}
+    list(capture(lm(0), texts, TAPS, tmp_path, shard_tokens=90, rows=3))
+    after = {f.name: f.stat().st_mtime_ns for f in tmp_path.glob("*.safetensors")}
+    assert len(before) == 2 and len(after) == 3
+    assert [name for name in before if before[name] == after[name]] == sorted(before)[:1]  # the last was not full
+    for a, b in zip(Shards(tmp_path).told(range(11)), Reader(lm(0), texts, TAPS).told(range(11)), strict=True):
+        assert a.text == b.text and torch.equal(a.best, b.best)
+    with pytest.raises(ValueError, match="other texts or taps"):
+        list(capture(lm(0), texts[1:], TAPS, tmp_path, shard_tokens=90))
+
+
+def test_sources_are_joined_evenly() -> None:
+    texts = greedy_texts()
+    joined = Joined([Reader(lm(0), texts[:8], TAPS), Reader(lm(0), texts[8:12], TAPS)])
+    assert [texts.index(t) for t in joined.texts] == [0, 8, 1, 2, 9, 3, 4, 10, 5, 6, 11, 7]
+    assert [t.text for t in joined.told([4, 1])] == [joined.texts[4], joined.texts[1]]
+
+
+def test_muon_moves_the_maps_and_adamw_the_tables() -> None:
+    head = new_head("eagle 3, reduced")
+    muon, adam = optimizers(head, Plan(optimizer="muon", rate=1e-2, table_rate=0.1))
+    names = {id(p): name for name, p in head.named_parameters()}
+    (maps,) = muon.param_groups
+    tables, rest = adam.param_groups
+    assert [names[id(p)] for p in tables["params"]] == ["lm_head.weight"]
+    assert all(p.ndim == 2 for p in maps["params"]) and all(p.ndim == 1 for p in rest["params"])
+    assert len(maps["params"]) + 1 + len(rest["params"]) == len(names)
+    for optimizer in (muon, adam):
+        set_rate(optimizer, 5e-3)
+    assert [g["lr"] for g in (maps, tables, rest)] == [5e-3, 5e-4, 5e-3]
+    with pytest.raises(ValueError, match="'sgd'"):
+        Plan(optimizer="sgd")
+
+
+def test_prompts_are_taught_when_asked_for_and_chains_grow_after_the_short_part() -> None:
+    head, texts = new_head("eagle 3, reduced"), greedy_texts()
+    source = Reader(lm(0), texts, head.taps)
+    told = [
+        r
+        for r in fit(head, lm(0).unembedding, source, plan(epochs=1, prompts=True, short=0.5))
+        if isinstance(r, StepReport)
+    ]
+    depths = [len([d for d in r.by_depth if d]) for r in told]
+    assert depths == [1] * (len(told) // 2) + [3] * (len(told) // 2)
+    assert told[-1].tokens == sum(len(t.tokens) - 1 for t in texts[: len(told) * 4])
 
 
 def test_losses() -> None:

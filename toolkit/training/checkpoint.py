@@ -16,7 +16,7 @@ class State:
     step: int
     tokens: int
     head: dict[str, Any]
-    optimizer: dict[str, Any]
+    optimizers: list[dict[str, Any]]
     best: float
     best_head: dict[str, Any] | None
     looks: int  # since the best one

@@ -43,8 +43,6 @@ from toolkit.training.synthesis import Recipe
 
 T = TypeVar("T")
 KINDS = ("eagle3", "eagle1", "medusa", "block", "small")
-DIALECT: Mapping[str, str] = {"eagle3": "eagle3", "eagle1": "eagle1", "medusa": "medusa", "block": "dflash"}
-"""The layout that each kind is exported in; a small LM is written as a folder of its own kind."""
 _WEIGHS: Mapping[str, Callable[..., Any]] = {"decay": Decay, "fading": Fading, "d-pace": DPace}
 
 
@@ -69,6 +67,7 @@ class HeadPlan:
     draft_vocab  size of a reduced vocabulary (eagle3), chosen by how often the target says a token
     layers       of the head; for a small LM, which of the target's it begins as
     taps         of the target (eagle3, block); None for the published choice
+    norms        eagle3: a norm for every tap before they are fused, and the state goes on after its norm
     heads        of Medusa; block, mask: of a block head
     """
 
@@ -76,6 +75,7 @@ class HeadPlan:
     draft_vocab: int | None = None
     layers: int | tuple[int, ...] | None = None
     taps: tuple[int, ...] | None = None
+    norms: bool = False
     heads: int = 4
     block: int = 8
     mask: int | None = None
@@ -85,6 +85,13 @@ class HeadPlan:
         if self.kind not in KINDS:
             raise ValueError(f"unknown kind of head {self.kind!r}: use one of {', '.join(KINDS)}")
 
+    @property
+    def dialect(self) -> str | None:
+        """The layout it is exported in; None for a small LM, which is written as a folder of its own kind."""
+        if self.kind == "eagle3":
+            return "speculators-eagle3" if self.norms else "eagle3"  # the official layout has no place for more norms
+        return {"eagle1": "eagle1", "medusa": "medusa", "block": "dflash"}.get(self.kind)
+
     def make(self, target: HFModel, frequent: Callable[[int], Tensor]) -> nn.Module:
         """A new head; `frequent` gives that many of the most frequent tokens."""
         torch.manual_seed(self.seed)
@@ -92,7 +99,14 @@ class HeadPlan:
         match self.kind:
             case "eagle3":
                 tokens = None if self.draft_vocab is None else frequent(self.draft_vocab)
-                return Eagle3Head.of(target, taps=self.taps, tokens=tokens, layers=count)
+                return Eagle3Head.of(
+                    target,
+                    taps=self.taps,
+                    tokens=tokens,
+                    layers=count,
+                    norm_before_residual=self.norms,
+                    fc_norm=self.norms,
+                )
             case "eagle1":
                 return EagleHead.of(target, layers=count)
             case "medusa":

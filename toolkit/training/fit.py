@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from toolkit.training.checkpoint import Checkpoints, State
 from toolkit.training.lecture import Lecture, Sums, narrowed
 from toolkit.training.lessons import Source, lesson
+from toolkit.training.optimizers import optimizers, set_rate
 from toolkit.training.plan import Look, Plan, Report, StepReport
 from toolkit.training.simulate import simulate
 from toolkit.training.teach import draw_anchors
@@ -75,9 +76,9 @@ class _Run:
         self.head, self.source, self.plan, self.tokens, self.accelerator = head, source, plan, tokens, accelerator
         self.checkpoints = None if folder is None else Checkpoints(folder)
         head.to(accelerator.device, torch.float32).train()
-        lecture = Lecture(head, unembedding, plan.objective, steps=plan.steps, tokens=tokens)
-        optimizer = torch.optim.AdamW(head.parameters(), lr=plan.rate, weight_decay=plan.decay, betas=(0.9, 0.95))
-        self.lecture, self.optimizer = accelerator.prepare(lecture, optimizer)
+        lecture = Lecture(head, unembedding, plan.objective, tokens=tokens)
+        self.lecture = accelerator.prepare(lecture)
+        self.optimizers = [accelerator.prepare(o) for o in optimizers(head, plan)]
         self.step, self.tokens_seen, self.looks = 0, 0, 0
         self.best = -1.0
         self.best_head: dict[str, Any] | None = None
@@ -106,22 +107,23 @@ class _Run:
         numbers = self._batch(self.step)
         stake = sum(self._stake(self.source.texts[i]) for i in numbers) / world  # processes' gradients are averaged
         mine = numbers[rank::world]
-        batch = lesson(self.source.told(mine)).to(
+        batch = lesson(self.source.told(mine), whole=plan.prompts).to(
             self.accelerator.device, torch.bfloat16 if plan.bf16 else torch.float32
         )
         keys = [hash_of(plan.seed, self.step, i) for i in mine]
         anchors = draw_anchors(batch, plan.blocks, keys) if hasattr(self.head, "remember") else None
         rate = self._rate(self.step)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        for optimizer in self.optimizers:
+            set_rate(optimizer, rate)
+            optimizer.zero_grad()
         with torch.autocast(self.accelerator.device.type, torch.bfloat16, enabled=plan.bf16):
-            loss, sums = self.lecture(batch, stake, anchors)
-        self.optimizer.zero_grad()
+            loss, sums = self.lecture(batch, stake, 1 if self.step < plan.short * self.total else plan.steps, anchors)
         self.accelerator.backward(loss)
         norm = self.accelerator.clip_grad_norm_(self.head.parameters(), plan.clip)
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         self.step += 1
-        self.tokens_seen += sum(self.source.texts[i].taught for i in numbers)
+        self.tokens_seen += sum(self._taught(self.source.texts[i]) for i in numbers)
         whole = self._summed(sums)
         count = whole.count.clamp(min=1)
         return StepReport(
@@ -166,7 +168,11 @@ class _Run:
         return batches[torch.randperm(len(batches), generator=generator).tolist()[place]]
 
     def _stake(self, text: Text) -> int:
-        return min(text.taught, self.plan.blocks) if hasattr(self.head, "remember") else text.taught
+        taught = self._taught(text)
+        return min(taught, self.plan.blocks) if hasattr(self.head, "remember") else taught
+
+    def _taught(self, text: Text) -> int:
+        return len(text.tokens) - 1 if self.plan.prompts else text.taught
 
     def _rate(self, step: int) -> float:
         plan = self.plan
@@ -187,7 +193,7 @@ class _Run:
                 self.step,
                 self.tokens_seen,
                 self.head.state_dict(),
-                self.optimizer.state_dict(),
+                [optimizer.state_dict() for optimizer in self.optimizers],
                 self.best,
                 self.best_head,
                 self.looks,
@@ -200,7 +206,8 @@ class _Run:
         if found is None:
             return
         self.head.load_state_dict(found.head)
-        self.optimizer.load_state_dict(found.optimizer)
+        for optimizer, state in zip(self.optimizers, found.optimizers, strict=True):
+            optimizer.load_state_dict(state)
         self.step, self.tokens_seen, self.looks = found.step, found.tokens, found.looks
         self.best, self.best_head = found.best, found.best_head
 

@@ -21,8 +21,9 @@ from toolkit.models import zoo
 from toolkit.models.hf import HFModel
 from toolkit.protocols import Tap
 from toolkit.sampling import Stopping
-from toolkit.training.course import DIALECT, Course, Writing, digest
+from toolkit.training.course import Course, HeadPlan, Writing, digest
 from toolkit.training.fit import fit
+from toolkit.training.lessons import Joined, Source
 from toolkit.training.plan import Look, Report
 from toolkit.training.shards import Shards, Size, capture
 from toolkit.training.synthesis import Progress, write_own
@@ -50,20 +51,22 @@ def follow(
         for part in course.texts:
             yield from _write(part, target, loaded, work)
     accelerator.wait_for_everyone()
-    texts = _texts(course, loaded, target, work)
-    frequencies = Frequencies.of(texts, target.vocab)
+    texts = [_texts(part, loaded, target, work) for part in course.texts]
+    frequencies = Frequencies.of([text for part in texts for text in part], target.vocab)
     head = course.head.make(target, frequencies.choose)
     made: Any = head
     read: tuple[Tap, ...] = made.taps
     taps = tuple(dict.fromkeys((*spread_taps(target, min(3, target.layers)), *(t for t in read if t != "final"))))
-    folder = work / f"capture-{digest(texts, taps)}"
+    folders = [work / f"capture-{digest(p.file or p.key, taps)}" for p in course.texts]
     if accelerator.is_main_process:
-        yield from capture(target, texts, taps, folder)
+        for part, folder in zip(texts, folders, strict=True):
+            yield from capture(target, part, taps, folder)
     accelerator.wait_for_everyone()
     told = None if course.told_apart is None else frequencies.choose(course.told_apart)
-    yield from _fitted(course, head, target, Shards(folder, read), work / name, told, accelerator)
+    source = Joined([Shards(folder, read) for folder in folders])
+    yield from _fitted(course, head, target, source, work / name, told, accelerator)
     if accelerator.is_main_process:
-        yield Exported(work / name / "head", export(head, course.head.kind, work / name / "head", target))
+        yield Exported(work / name / "head", export(head, course.head, work / name / "head", target))
 
 
 def _write(part: Writing, target: HFModel, loaded: zoo.Loaded, work: Path) -> Iterator[Progress]:
@@ -73,25 +76,19 @@ def _write(part: Writing, target: HFModel, loaded: zoo.Loaded, work: Path) -> It
     yield from write_own(engine, loaded.tokenizer, work / f"texts-{part.key}.jsonl", part.count, part.recipe)
 
 
-def _texts(course: Course, loaded: zoo.Loaded, target: HFModel, work: Path) -> list[Text]:
-    """All texts, the parts mixed evenly, so that those held back at the end are of every kind."""
-    found: list[tuple[float, Text]] = []
-    for part in course.texts:
-        own = (
-            load(work / f"texts-{part.key}.jsonl")
-            if part.file is None
-            else list(texts_of(Path(part.file), loaded.tokenizer))
-        )
-        own = [cut for t in own[: part.count or None] if (cut := t.cut(target.limit))]
-        found += [((i + 0.5) / len(own), text) for i, text in enumerate(own)]
-    return [text for _, text in sorted(found, key=lambda pair: pair[0])]
+def _texts(part: Writing, loaded: zoo.Loaded, target: HFModel, work: Path) -> list[Text]:
+    if part.file is None:
+        found = load(work / f"texts-{part.key}.jsonl")
+    else:
+        found = list(texts_of(Path(part.file), loaded.tokenizer))
+    return [cut for text in found[: part.count or None] if (cut := text.cut(target.limit))]
 
 
 def _fitted(
     course: Course,
     head: nn.Module,
     target: HFModel,
-    source: Shards,
+    source: Source,
     folder: Path,
     tokens: Tensor | None,
     accelerator: Accelerator,
@@ -130,7 +127,7 @@ def _entry(report: Report) -> dict[str, object]:
     return {name: value for name, value in asdict(report).items() if name not in ("of", "norm")}
 
 
-def export(head: nn.Module, kind: str, folder: Path, target: HFModel) -> tuple[str, ...]:
+def export(head: nn.Module, plan: HeadPlan, folder: Path, target: HFModel) -> tuple[str, ...]:
     """Write a head in bfloat16, in the layout of its kind; a folder that is there already is written anew."""
     shutil.rmtree(folder, ignore_errors=True)
     small = head.to(torch.bfloat16)
@@ -141,4 +138,4 @@ def export(head: nn.Module, kind: str, folder: Path, target: HFModel) -> tuple[s
             json.dumps({"specdec_head": "small-lm", **asdict(small.config)}, indent=2) + "\n"
         )
         return ()
-    return dialects.save(small, folder, DIALECT[kind], target=target)
+    return dialects.save(small, folder, plan.dialect or plan.kind, target=target)

@@ -46,11 +46,9 @@ class Lecture(nn.Module):
     tokens  [W] the tokens that are told apart while learning; None for all. A head with a draft vocabulary brings its own.
     """
 
-    def __init__(
-        self, head: nn.Module, unembedding: nn.Linear, objective: Objective, *, steps: int, tokens: Tensor | None
-    ) -> None:
+    def __init__(self, head: nn.Module, unembedding: nn.Linear, objective: Objective, *, tokens: Tensor | None) -> None:
         super().__init__()
-        self.head, self.objective, self.steps = head, objective, steps
+        self.head, self.objective = head, objective
         own = told_apart(head, tokens)
         rows = unembedding.weight.detach()
         self.rows = _Plain(rows if own is None else rows[own.to(rows.device)])
@@ -59,10 +57,10 @@ class Lecture(nn.Module):
             place[own.cpu()] = torch.arange(len(own))
         self.place = _Plain(place.to(rows.device))  # [V] a target token among those told apart, -1 for none
 
-    def forward(self, lesson: Lesson, stake: float, anchors: Tensor | None = None) -> tuple[Tensor, Sums]:
+    def forward(self, lesson: Lesson, stake: float, steps: int, anchors: Tensor | None = None) -> tuple[Tensor, Sums]:
         """The loss, which is the sum over all guesses divided by `stake`, and sums by depth. The stake is the number of first
-        guesses in the whole batch, also where this is a part of it. Anchors are those of block heads."""
-        made = list(guesses(self.head, lesson, steps=self.steps, anchors=anchors))
+        guesses in the whole batch, also where this is a part of it. Steps and anchors are those of `guesses`."""
+        made = list(guesses(self.head, lesson, steps=steps, anchors=anchors))
         if not made:
             raise ValueError("there is nothing to learn in this batch: its answers are shorter than what a guess needs")
         says = [self._target(lesson, g) for g in made]

@@ -55,8 +55,8 @@ class Told:
     total: Tensor  # [N] float32
 
 
-def lesson(told: Sequence[Told]) -> Lesson:
-    """One rectangular batch, padded at the end."""
+def lesson(told: Sequence[Told], *, whole: bool = False) -> Lesson:
+    """One rectangular batch, padded at the end. `whole` teaches all tokens but the first, and not answers alone."""
     if not told:
         raise ValueError("a lesson needs at least one text")
     n = max(len(t.text.tokens) for t in told)
@@ -65,7 +65,7 @@ def lesson(told: Sequence[Told]) -> Lesson:
     for b, t in enumerate(told):
         token[b, : len(t.text.tokens)] = torch.tensor(t.text.tokens)
         real[b, : len(t.text.tokens)] = True
-        for start, end in t.text.answers:
+        for start, end in [(1, len(t.text.tokens))] if whole else t.text.answers:
             taught[b, start:end] = True
     return Lesson(
         token,
@@ -135,6 +135,21 @@ class Source(Protocol):
     def texts(self) -> Sequence[Text]: ...
 
     def told(self, numbers: Sequence[int]) -> list[Told]: ...
+
+
+class Joined:
+    """Several sources as one, mixed evenly, so that every stretch of it is of all kinds."""
+
+    def __init__(self, parts: Sequence[Source]) -> None:
+        self.parts = tuple(parts)
+        order = sorted(
+            ((i + 0.5) / len(part.texts), p, i) for p, part in enumerate(parts) for i in range(len(part.texts))
+        )
+        self._place = [(p, i) for _, p, i in order]
+        self.texts: list[Text] = [parts[p].texts[i] for p, i in self._place]
+
+    def told(self, numbers: Sequence[int]) -> list[Told]:
+        return [told for n in numbers for told in self.parts[self._place[n][0]].told([self._place[n][1]])]
 
 
 @dataclass(slots=True)

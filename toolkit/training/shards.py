@@ -54,15 +54,15 @@ def capture(
     rows: int = 8,
 ) -> Iterator[Size]:
     """Write shards into `folder`; yields what is written, after each. Shards that are there already, of the same texts and
-    taps, stay as they are. Raises ValueError for a folder with a capture of others."""
+    taps, stay as they are, also where more texts follow now. Raises ValueError for a folder with a capture of others."""
     plan = list(_plan(texts, shard_tokens))
     about = {"taps": list(taps), "target": target.name, "hidden": target.unembedding.in_features}
     index = folder / _INDEX
     folder.mkdir(parents=True, exist_ok=True)
     whole = {"about": about, "shards": [[asdict(texts[i]) for i in part] for part in plan]}
     written = json.dumps(whole, separators=(",", ":"))
-    if index.exists() and index.read_text(encoding="utf-8") != written:
-        raise ValueError(f"{folder} holds a capture of other texts or taps: give another folder, or remove it")
+    if index.exists():
+        _leave(json.loads(index.read_text(encoding="utf-8")), json.loads(written), folder)
     _put(index, written)
     for number, part in enumerate(plan):
         file = folder / f"{number:05d}.safetensors"
@@ -75,6 +75,19 @@ def capture(
             save_file(tensors, scratch)
             scratch.replace(file)
         yield size_of(target, [texts[i] for p in plan[: number + 1] for i in p], taps)
+
+
+def _leave(old: dict[str, Any], new: dict[str, Any], folder: Path) -> None:
+    """Leave the shards that both have. All but the last are full, so texts that were added change the last alone."""
+    before, after = old["shards"], new["shards"]
+    same = next(
+        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after))
+    )
+    grown = same < len(before) and same < len(after) and after[same][: len(before[same])] == before[same]
+    if old["about"] != new["about"] or not (same or grown):
+        raise ValueError(f"{folder} holds a capture of other texts or taps: give another folder, or remove it")
+    for number in range(same, len(before)):
+        (folder / f"{number:05d}.safetensors").unlink(missing_ok=True)
 
 
 def _plan(texts: Sequence[Text], tokens: int) -> Iterator[list[int]]:
