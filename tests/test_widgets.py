@@ -6,6 +6,7 @@ import itertools
 import re
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from tiny import PROMPTS, greedy, lm, loaded
@@ -14,6 +15,7 @@ from toolkit.drafting import NGram, Nothing
 from toolkit.engine import Engine
 from toolkit.sampling import Sampling, Stopping
 from toolkit.trace import RowRecord, StepRecord
+from toolkit.verification import Typical
 from toolkit.widgets import Lab, Ribbon, TreeView
 from toolkit.widgets.painter import Painter
 from toolkit.widgets.scene import layout, scene
@@ -151,33 +153,38 @@ def test_the_scrubber_and_code_move_each_other(open_lab):
     open_lab.run()
     open_lab.wait()
     open_lab.step_shown = 2
-    open_lab._painter.settle()
+    open_lab.screen.settle()
     assert open_lab.controls.scrubber.value == 2 == open_lab.tree.scene["step"] == open_lab.ribbon.shown
     open_lab.controls.scrubber.value = 1
-    open_lab._painter.settle()
+    open_lab.screen.settle()
     assert open_lab.step_shown == 1 and not open_lab.controls.follow.value
     open_lab.ribbon.clicked = 3
-    open_lab._painter.settle()
+    open_lab.screen.settle()
     assert open_lab.step_shown == 3
     open_lab.controls.follow.value = True
-    open_lab._painter.settle()
+    open_lab.screen.settle()
     assert open_lab.step_shown == len(open_lab.trace.steps) - 1
     with pytest.raises(ValueError, match="there is no step 999"):
         open_lab.step_shown = 999
 
 
 def test_the_menu_and_code_choose_the_drafter_both_ways(open_lab):
-    open_lab.controls.drafter.value = "none"
+    open_lab.desk.drafter.menu.value = "none"
     assert open_lab.engine.drafter is open_lab.drafters["none"]
     mine = NGram(longest=2)
     open_lab.engine.drafter = mine
     open_lab.step()
     open_lab.wait()
-    assert open_lab.controls.drafter.value == "NGram" and open_lab.drafters["NGram"] is mine
+    assert open_lab.desk.drafter.menu.value == "ngram" and open_lab.drafters["ngram"] is mine
+    assert [c.value for c in open_lab.desk.drafter.form.box.children] == [2, 2, 10, 1]
+    open_lab.desk.drafter.form.box.children[2].value = 5
+    assert open_lab.engine.drafter == NGram(longest=2, length=5)
+    open_lab.desk.drafter.form.box.children[2].value = 0
+    assert "specdec-error" in open_lab.controls.status.value and open_lab.engine.drafter.length == 5
     open_lab.engine.drafter = open_lab.drafters["early exit, tree"]
     open_lab.step()
     open_lab.wait()
-    assert open_lab.controls.drafter.value == "early exit, tree"
+    assert open_lab.desk.drafter.menu.value == "early exit, tree"
     with pytest.raises(ValueError, match="unknown drafter 'magic'"):
         lab(drafter="magic")
 
@@ -194,6 +201,37 @@ def test_another_prompt_or_a_second_run_starts_anew(open_lab):
     assert "the prompt is empty" in open_lab.controls.status.value
 
 
+def test_rules_change_between_steps_and_sampling_with_the_next_run(open_lab):
+    open_lab.step(2)
+    first = open_lab.wait()
+    open_lab.desk.rule.menu.value = next(n for n in open_lab.desk.rule.options if n.startswith("greedy"))
+    open_lab.step()
+    assert open_lab.wait() is first
+    assert [s.rule for s in first.trace.steps] == ["Rejection", "Rejection", "Greedy"]
+    open_lab.engine.rule = Typical(0.3)
+    open_lab.desk.forms["sampling"].box.children[0].value = "0.5"
+    assert open_lab.engine.sampling.temperature == 0.5
+    open_lab.step()
+    second = open_lab.wait()
+    assert second is not first and second.entries[0].sampling.temperature == 0.5
+    assert open_lab.desk.rule.menu.value == "typical (lossy)" and second.trace.steps[0].rule == "Typical"
+    open_lab.engine.stopping = replace(open_lab.engine.stopping, max_new_tokens=3)
+    open_lab.run()
+    assert len(open_lab.wait().outputs[0]) == 3
+
+
+def test_another_target_brings_its_own_drafters(open_lab):
+    open_lab.desk.drafter.menu.value = "early exit, tree"
+    open_lab.step()
+    open_lab.wait()
+    old, exits = open_lab.engine.target, open_lab.engine.drafter
+    open_lab.target = replace(loaded(), name="other")
+    assert open_lab.engine.target is not old and open_lab.target == "other" and not open_lab.trace.steps
+    assert open_lab.desk.drafter.menu.value == "early exit, tree" and open_lab.engine.drafter is not exits
+    open_lab.run()
+    assert open_lab.wait().reasons == ["length"]
+
+
 class Fails:
     def propose(self, context):
         raise RuntimeError("a <b>drafter</b> in the making")
@@ -203,7 +241,7 @@ def test_an_error_is_shown_in_red_and_leaves_the_lab_usable(open_lab):
     open_lab.engine.drafter = Fails()
     with pytest.raises(RuntimeError):
         open_lab.run().wait()
-    open_lab._painter.settle()
+    open_lab.screen.settle()
     assert "specdec-error" in open_lab.controls.status.value and "&lt;b&gt;" in open_lab.controls.status.value
     open_lab.engine.drafter = Nothing()
     open_lab.run()
@@ -215,11 +253,16 @@ def test_rows_are_chosen_and_rewind_is_shown():
     made.run()
     session = made.wait()
     made.row = 1
-    made._painter.settle()
+    made.screen.settle()
     assert "".join(p[0] for p in made.ribbon.pieces) == session.texts[1] and made.text == session.texts[1]
+    made.controls.prompt.value = "zzz"
+    made.row = 0
+    assert made.controls.prompt.value == "abcabc"
     made.rewind(3)
     made.wait()
     assert made.controls.scrubber.max == len(made.trace.steps) - 1 == 20
+    made.run()
+    assert made.wait() is not session and made.prompts == ("abcabc", "zzz")
     made.close()
 
 

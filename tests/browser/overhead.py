@@ -29,11 +29,11 @@ lab = Lab("smollm2", prompt="Tell a long story about the sea.", max_new_tokens={
 lab.engine.stopping = lab.engine.stopping.__class__({tokens})
 lab._fresh()
 lab"""
-MEASURE = """paint, count = lab._painter.paint, 0
+MEASURE = """paint, count = lab.screen._painter.paint, 0
 def turn(records):
     global count
     count += len(records)
-    lab._painter.paint = paint if count // {block} % 2 else (lambda: None)
+    lab.screen._painter.paint = paint if count // {block} % 2 else (lambda: None)
 lab.trace.watch(turn, every=0)
 lab.run()
 lab.wait()

@@ -1,4 +1,4 @@
-"""Drafters and shapes by the names that the command line and the menus use."""
+"""Drafters, shapes and rules by the names that the command line and the menus use."""
 
 from __future__ import annotations
 
@@ -17,11 +17,24 @@ from toolkit.drafting import (
     NGram,
     Nothing,
     Recycling,
+    Sampled,
     Suffix,
 )
 from toolkit.models.early_exit import first_layers
 from toolkit.models.hf import HFModel
-from toolkit.protocols import LM, Drafter, Shape
+from toolkit.protocols import LM, Drafter, Rule, Shape
+from toolkit.verification import (
+    Block,
+    Coupled,
+    Greedy,
+    Optimal,
+    PointMass,
+    Rejection,
+    Threshold,
+    TopKLenient,
+    Traversal,
+    Typical,
+)
 
 DRAFTERS = ("none", "ngram", "suffix", "lookahead", "recycling", "early-exit", "draft-model", *shipped.NAMES)
 SHAPES = ("chain", "dynamic", "best-first", "fixed")
@@ -39,6 +52,27 @@ def shape_named(name: str = "chain", *, length: int = 4, width: int = 4, depth: 
     if name == "fixed":
         return Fixed()
     raise ValueError(f"unknown shape {name!r}: use one of {', '.join(SHAPES)}")
+
+
+def shapes() -> dict[str, Shape]:
+    """One of every kind, by name; the last draws its guesses at random, as rules for sampling like to have them."""
+    return {**{name: shape_named(name) for name in SHAPES}, "sampled": Sampled()}
+
+
+def rules() -> dict[str, Rule]:
+    """One of every kind, by name."""
+    return {
+        "rejection": Rejection(),
+        "greedy": Greedy(),
+        "block": Block(),
+        "traversal": Traversal(),
+        "optimal": Optimal(),
+        "point mass": PointMass(),
+        "coupled": Coupled(),
+        "typical": Typical(),
+        "top-k lenient": TopKLenient(),
+        "threshold": Threshold(),
+    }
 
 
 def drafter_named(

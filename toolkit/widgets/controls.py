@@ -1,10 +1,13 @@
-"""The hands: buttons, menus and sliders of a live run. They hold no logic, only widgets and their arrangement."""
+"""The hands: buttons, boxes and sliders of a live run. They hold no logic, only widgets and their arrangement."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import ipywidgets as w
+
+WRAP = w.Layout(flex_flow="row wrap")
 
 
 def _button(text: str, icon: str, tip: str) -> w.Button:
@@ -13,6 +16,8 @@ def _button(text: str, icon: str, tip: str) -> w.Button:
 
 @dataclass(slots=True)
 class Controls:
+    """prompt: of the shown row. follow: show the newest step."""
+
     prompt: w.Textarea = field(
         default_factory=lambda: w.Textarea(
             placeholder="Prompt", layout=w.Layout(width="auto", height="64px"), continuous_update=False
@@ -26,13 +31,21 @@ class Controls:
     step: w.Button = field(default_factory=lambda: _button("Step", "step-forward", "make one step"))
     rewind: w.Button = field(default_factory=lambda: _button("Rewind", "step-backward", "undo the last step"))
     stop: w.Button = field(default_factory=lambda: _button("Stop", "stop", "end this run; Run then starts anew"))
-    drafter: w.Dropdown = field(
-        default_factory=lambda: w.Dropdown(description="drafter", layout=w.Layout(width="280px"))
+    target: w.Dropdown = field(
+        default_factory=lambda: w.Dropdown(
+            description="target", layout=w.Layout(width="270px"), style={"description_width": "60px"}
+        )
     )
     row: w.Dropdown = field(default_factory=lambda: w.Dropdown(description="row", layout=w.Layout(width="170px")))
     delay: w.FloatSlider = field(
         default_factory=lambda: w.FloatSlider(
-            description="delay s", min=0.0, max=2.0, step=0.05, readout_format=".2f", layout=w.Layout(width="280px")
+            description="delay s",
+            min=0.0,
+            max=2.0,
+            step=0.05,
+            readout_format=".2f",
+            tooltip="seconds to wait between two steps, for watching",
+            layout=w.Layout(width="280px"),
         )
     )
     scrubber: w.IntSlider = field(
@@ -45,12 +58,14 @@ class Controls:
     )
     status: w.HTML = field(default_factory=w.HTML)
 
-    def box(self, tree: w.DOMWidget, ribbon: w.DOMWidget, charts: w.DOMWidget) -> w.VBox:
-        """Everything in its place."""
-        buttons = w.HBox([self.run, self.pause, self.step, self.rewind, self.stop, self.chat], layout=_WRAP)
-        menus = w.HBox([self.drafter, self.delay, self.row], layout=_WRAP)
+    def box(self, parts: Mapping[str, w.Widget], looks: Mapping[str, w.Widget]) -> w.VBox:
+        """Everything in its place. parts: "drafter", "rule" and, by their titles, what is folded away; looks: "tree", "text" and
+        "charts"."""
+        buttons = w.HBox([self.run, self.pause, self.step, self.rewind, self.stop, self.chat], layout=WRAP)
+        folded = {title: part for title, part in parts.items() if title not in ("drafter", "rule")}
+        more = w.Accordion(list(folded.values()), titles=list(folded), selected_index=None)
+        menus = w.HBox([self.target, parts["drafter"], parts["rule"], self.delay, self.row], layout=WRAP)
         time = w.HBox([self.scrubber, self.follow])
-        return w.VBox([self.prompt, buttons, menus, self.status, tree, time, ribbon, charts])
-
-
-_WRAP = w.Layout(flex_flow="row wrap")
+        return w.VBox(
+            [self.prompt, buttons, menus, more, self.status, looks["tree"], time, looks["text"], looks["charts"]]
+        )

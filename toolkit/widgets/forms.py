@@ -108,8 +108,8 @@ class Form:
             self.show(self.part)  # what is shown is what holds
             self._refused(error)
             return
+        self._changed(part)  # first: whoever shows the engine's part meanwhile shows this one
         self.part = part
-        self._changed(part)
 
 
 class PartMenu:
@@ -163,6 +163,10 @@ class PartMenu:
             if inside is not None:
                 self.inner.show(inside)
 
+    def offer(self, options: Mapping[str, Any]) -> None:
+        """Other options; nothing is chosen by that."""
+        self.options, self.part = dict(options), None
+
     def _name(self, part: Any) -> str:
         """What a part is called: as the option that it is, or that it differs from only in what a form shows; else as its class."""
         now = str(self.menu.value)
@@ -191,13 +195,13 @@ class PartMenu:
     def _chosen(self, change: dict[str, Any]) -> None:
         if not self._showing and change["new"] in self.options:
             part = self.options[change["new"]]
-            self.show(part)
             self._changed(part)
+            self.show(part)
 
     def _edited(self, part: Any) -> None:
         self.options[str(self.menu.value)] = part
+        self._changed(part)  # first: whoever shows the engine's part meanwhile shows this one
         self.show(part)
-        self._changed(part)
 
     def _inner_changed(self, inside: Any) -> None:
         try:

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from IPython import get_ipython
-from IPython.display import HTML, display
+from IPython.display import HTML
 
 from toolkit.engine import Engine, Live, Session, give_back_cores, takes_every_core
 from toolkit.engine.parts import menu
 from toolkit.models import zoo
 from toolkit.models.hf import HFModel
-from toolkit.protocols import Drafter
+from toolkit.protocols import Drafter, Rule
 from toolkit.sampling import Sampling, Stopping
 from toolkit.terminal.progress import download_bar
 from toolkit.trace import StepRecord, Trace
 from toolkit.widgets.charts import Charts
 from toolkit.widgets.controls import Controls
-from toolkit.widgets.page import error_line, static_page, status_line
-from toolkit.widgets.painter import Painter
+from toolkit.widgets.desk import Desk
+from toolkit.widgets.page import error_line, status_line
 from toolkit.widgets.ribbon import Ribbon
+from toolkit.widgets.screen import Screen
+from toolkit.widgets.stage import Stage
 from toolkit.widgets.tree import TreeView
 
-CHARTS_EVERY = 1.0  # seconds; a plotly figure is far dearer to draw than a tree
-CHARTS_SELDOM = 10.0  # where the page is drawn on the model's own cores
-CONTROLS_EVERY = 0.4  # and a slider and a line of text, in a notebook page, cost more than a token
+Target = str | Path | zoo.Loaded
 
 
 class Lab:
@@ -39,66 +38,66 @@ class Lab:
         lab
 
     target    "smollm2", a Hugging Face id, a folder, or what `zoo.load` gave
+    targets   more of them, for the menu
     drafter   a name of `drafters`, or a drafter of your own
     drafters  the menu, name to drafter; by default those of `engine.parts.menu`
+    rule      by default exact rejection sampling
     prompts   several prompts at once, one row each, instead of `prompt`
 
-    `engine`, `live`, `session` and `trace` are the real things: whatever is assigned to `lab.engine` is used from the next
-    step on and shown. Nothing is generated before `run()`, `step()` or their buttons. Widgets only look: a run gives the
-    same tokens with or without them.
+    `engine`, `live`, `session` and `trace` are the real things: a drafter or rule assigned to `lab.engine` is used from the next
+    step on and shown, sampling and stopping from the next run on. Nothing is generated before `run()`, `step()` or their
+    buttons. Widgets only look: a run gives the same tokens with or without them.
     """
 
     def __init__(
         self,
-        target: str | Path | zoo.Loaded = "smollm2",
+        target: Target = "smollm2",
         *,
         drafter: str | Drafter = "ngram",
+        rule: Rule | None = None,
         prompt: str = "Why is the sky blue?",
         prompts: Sequence[str] = (),
         chat: bool = True,
         sampling: Sampling | None = None,
         max_new_tokens: int = 128,
         drafters: Mapping[str, Drafter] | None = None,
+        targets: Sequence[Target] = (),
         dtype: str = "bfloat16",
         delay: float = 0.0,
     ) -> None:
         stopping = Stopping(max_new_tokens)  # refused before a model is loaded, if it is wrong
-        with download_bar(str(target)) as progress:
-            loaded = target if isinstance(target, zoo.Loaded) else zoo.load(target, dtype=dtype, progress=progress)
-        self.loaded = loaded
+        self._dtype, self._targets = dtype, {_name(t): t for t in (target, *targets)}
+        self.loaded = loaded = self._load(target)
         lm = HFModel(loaded.model)
-        self.drafters = dict(drafters) if drafters is not None else menu(lm)
-        first = drafter if not isinstance(drafter, str) else self._named(drafter)
+        known = dict(drafters) if drafters is not None else menu(lm)
         self.engine = Engine(
             lm,
-            first,
+            _named(drafter, known) if isinstance(drafter, str) else drafter,
             sampling=sampling or Sampling(),
             stopping=replace(stopping, tokens=loaded.stop_tokens),
             decode=loaded.decode,
             top=5,
         )
-        self.prompts = tuple(prompts) or (prompt,)
-        self.tree, self.ribbon, self.charts = TreeView(loaded.decode), Ribbon(loaded.decode), Charts()
-        self.controls = Controls()
-        self.controls.prompt.value = self.prompts[0]
+        if rule is not None:
+            self.engine.rule = rule
+        self._texts = list(prompts) or [prompt]  # of the prompts, as they stand in the box
+        self.refused: Exception | None = None  # what was refused last, until something is done
+        self.stage = Stage(loaded.decode)
+        self.desk = Desk(self.engine, known, self._say)
         self.controls.chat.value = chat and loaded.tokenizer.chat_template is not None
         self.controls.delay.value = delay
-        self._painter = Painter(self._paint, elsewhere=self._page_seconds)
-        self._drawn: dict[float, float] = {}  # when the parts that are drawn seldom were drawn last
-        self._wanted: int | None = None  # the step asked for, None to follow the newest
-        self._moving = False  # the scrubber is being moved by us
-        self._static = f"specdec-{uuid.uuid4().hex[:8]}"
-        self._handle: Any = None
-        self.widget = self.controls.box(self.tree, self.ribbon, self.charts.widget)
-        self._wire()
+        self.screen = Screen(self.stage, self.controls, _Run(self))
+        looks = {"tree": self.tree, "text": self.ribbon, "charts": self.charts.widget}
+        self.widget = self.controls.box(self.desk.parts, looks)
         self._fresh()
+        self._wire()
         if shell := get_ipython():  # what a cell has computed must not slow the run that a button starts
             shell.events.register("post_run_cell", self._after_cell)
 
     # ---- running -------------------------------------------------------------------------------------------------
 
     def run(self) -> Live:
-        """Go on, or start anew when the run has ended or the prompt has changed. Returns at once: `wait()` waits."""
+        """Go on, or start anew when the run has ended or what is asked for has changed. Returns at once: `wait()` waits."""
         self._ready()
         return self.live.run()
 
@@ -117,18 +116,18 @@ class Lab:
     def stop(self) -> None:
         """End this run. What it wrote stays on the screen until the next one starts."""
         self.live.stop()
-        self._painter.hurry()
+        self.screen.hurry()
 
     def wait(self, timeout: float | None = None) -> Session:
         """Block until the run pauses or ends and everything is drawn; raise what went wrong in it."""
         self.live.wait(timeout)
-        self._painter.settle()
+        self.screen.settle()
         return self.session
 
     def close(self) -> None:
         """End the run, the drawing thread and the widgets."""
         self.live.stop()
-        self._painter.close()
+        self.screen.close()
         self.widget.close()
         if (shell := get_ipython()) and self._after_cell in shell.events.callbacks["post_run_cell"]:
             shell.events.unregister("post_run_cell", self._after_cell)
@@ -142,20 +141,59 @@ class Lab:
         """The new text of the shown row."""
         return self.session.texts[self.row]
 
+    # ---- parts ---------------------------------------------------------------------------------------------------
+
+    @property
+    def target(self) -> str:
+        """The target's name. Assign another's name, or what `zoo.load` gave: it is loaded, the run ends, and the drafters are
+        those of the new one's menu, as the old one's cannot guess for it."""
+        return self.loaded.name
+
+    @target.setter
+    def target(self, target: Target) -> None:
+        loaded = self._load(target)
+        lm = HFModel(loaded.model)
+        known = menu(lm)
+        self.live.stop()
+        self.loaded, self._targets = loaded, {**self._targets, _name(target): target}
+        self.engine.target, self.engine.decode = lm, loaded.decode
+        self.engine.drafter = known.get(str(self.desk.drafter.menu.value), known["ngram"])
+        self.engine.stopping = replace(self.engine.stopping, tokens=loaded.stop_tokens)
+        self.desk.offer(known)
+        self.tree.decode = self.ribbon.decode = loaded.decode
+        self._fresh()
+
+    @property
+    def drafters(self) -> dict[str, Drafter]:
+        """The menu."""
+        return self.desk.drafter.options
+
+    @property
+    def controls(self) -> Controls:
+        return self.desk.controls
+
+    @property
+    def tree(self) -> TreeView:
+        return self.stage.tree
+
+    @property
+    def ribbon(self) -> Ribbon:
+        return self.stage.ribbon
+
+    @property
+    def charts(self) -> Charts:
+        return self.stage.charts
+
     # ---- looking -------------------------------------------------------------------------------------------------
 
     @property
     def step_shown(self) -> int:
         """The step on the screen, -1 before the first. Assign to look at another; None follows the newest."""
-        newest = len(self.trace.steps) - 1
-        return newest if self._wanted is None else min(self._wanted, newest)
+        return self.screen.shown
 
     @step_shown.setter
     def step_shown(self, step: int | None) -> None:
-        if step is not None and not 0 <= step < max(1, len(self.trace.steps)):
-            raise ValueError(f"there is no step {step}: the run has steps 0 to {len(self.trace.steps) - 1}")
-        self._wanted = step
-        self._painter.hurry()
+        self.screen.show(step)
 
     @property
     def row(self) -> int:
@@ -168,60 +206,56 @@ class Lab:
 
     def snapshot(self) -> HTML:
         """What is on the screen as plain HTML, for pages without a kernel."""
-        self._painter.settle()
-        return HTML(self._html())
+        self.screen.settle()
+        return HTML(self.screen.html())
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        return {"text/html": self._html(), "text/plain": repr(self)}
+        return {"text/html": self.screen.html(), "text/plain": repr(self)}
 
     def _ipython_display_(self) -> None:
-        # Two outputs: the widget, and a picture that a live page hides. A saved notebook keeps the picture.
-        display(self.widget)
-        self._handle = display(HTML(self._fallback()), display_id=self._static)
+        self.screen.display(self.widget)
 
     def __repr__(self) -> str:
         return f"Lab({self.loaded.name}, {self.engine.drafter!r}, {len(self.trace.steps)} steps, {self.live.state})"
 
     # ---- wiring --------------------------------------------------------------------------------------------------
 
-    def _named(self, name: str) -> Drafter:
-        if name not in self.drafters:
-            raise ValueError(
-                f"unknown drafter {name!r}: use one of {', '.join(self.drafters)}, or a drafter of your own"
-            )
-        return self.drafters[name]
+    def _load(self, target: Target) -> zoo.Loaded:
+        if isinstance(target, zoo.Loaded):
+            return target
+        with download_bar(str(target)) as progress:
+            return zoo.load(target, dtype=self._dtype, progress=progress)
 
     def _ready(self) -> None:
-        c = self.controls
-        asked = (c.prompt.value, *self.prompts[1:])
-        if asked != self._asked[0] or c.chat.value != self._asked[1] or self.live.state in ("done", "stopped"):
+        """All that is asked for by now is in the session, or a new session is made."""
+        self.refused = None
+        if self._wishes() != self._asked or self.live.state in ("done", "stopped"):
             self._fresh()
 
+    def _wishes(self) -> tuple[object, ...]:
+        return (tuple(self._texts), self.controls.chat.value, self.engine.sampling, self.engine.stopping)
+
     def _fresh(self) -> None:
-        """A new session for the prompts on the screen."""
-        c = self.controls
-        self.prompts = (c.prompt.value, *self.prompts[1:])
-        if not all(p.strip() for p in self.prompts):
+        """A new session for the prompts as they stand."""
+        c, wishes, prompts = self.controls, self._wishes(), tuple(self._texts)
+        if not all(p.strip() for p in prompts):
             raise ValueError("the prompt is empty: write something into the prompt box")
         encode = zoo.chat if c.chat.value else zoo.plain
-        session = self.engine.start([encode(self.loaded.tokenizer, p) for p in self.prompts])
+        session = self.engine.start([encode(self.loaded.tokenizer, p) for p in prompts])
         if hasattr(self, "live"):
             self.live.stop()
-        self._asked = (self.prompts, c.chat.value)
-        self.session = session
+        self._asked, self.prompts, self.session = wishes, prompts, session
         self.live = Live(self.engine, session, delay=c.delay.value)
-        self.live.listen(self._painter.hurry)
-        session.trace.watch(self._see, every=0)
-        self._wanted = None
-        if len(c.row.options) != len(self.prompts):
-            c.row.options = [(f"{b}: {p[:18]}", b) for b, p in enumerate(self.prompts)]
-            c.row.value = 0
-        c.row.layout.display = "none" if len(self.prompts) == 1 else ""
-        self.ribbon.start(self.prompts[self.row] + "\n\n", self.row)
-        self._painter.hurry()
-
-    def _see(self, records: Sequence[StepRecord]) -> None:
-        self._painter.poke()
+        self.live.listen(self.screen.hurry)
+        session.trace.watch(lambda records: self.screen.draw(), every=0)
+        rows = [(f"{b}: {p[:18]}", b) for b, p in enumerate(prompts)]
+        if list(c.row.options) != rows:
+            row, c.row.options = self.row, rows
+            c.row.value = min(row, len(rows) - 1)
+        c.row.layout.display = "none" if len(rows) == 1 else ""
+        c.prompt.value = prompts[self.row]
+        self.stage.start(prompts[self.row], self.row)
+        self.screen.show(None)
 
     def _wire(self) -> None:
         c = self.controls
@@ -233,103 +267,67 @@ class Lab:
             (c.stop, self.stop),
         ):
             button.on_click(lambda _, act=act: self._guard(act))
-        c.drafter.options = list(self.drafters)
-        c.drafter.observe(self._choose, "value")
+        c.target.options = list(self._targets)
+        c.target.layout.display = "none" if len(self._targets) == 1 else ""
+        c.target.observe(lambda change: self._guard(lambda: self._other_target(change["new"])), "value")
         c.delay.observe(lambda change: setattr(self.live, "delay", change["new"]), "value")
-        c.scrubber.observe(self._scrub, "value")
-        c.follow.observe(
-            lambda change: setattr(self, "step_shown", None if change["new"] else max(self.step_shown, 0)), "value"
-        )
+        c.prompt.observe(lambda change: self._texts.__setitem__(self.row, change["new"]), "value")
         c.row.observe(self._other_row, "value")
-        self.ribbon.observe(lambda change: self._guard(lambda: self._look(change["new"])), "clicked")
 
     def _after_cell(self, *_: Any) -> None:
         give_back_cores()
 
-    def _guard(self, act: Any) -> None:
+    def _guard(self, act: Callable[[], object]) -> None:
         """A callback's error belongs on the screen, not into a log nobody reads."""
         try:
             act()
         except Exception as error:
-            self.controls.status.value = error_line(error)
+            self._say(error)
 
-    def _choose(self, change: dict[str, Any]) -> None:
-        if change["new"] in self.drafters:
-            self.engine.drafter = self.drafters[change["new"]]
+    def _say(self, error: Exception) -> None:
+        self.refused = error
+        self.controls.status.value = error_line(error)
 
-    def _scrub(self, change: dict[str, Any]) -> None:
-        if not self._moving:
-            self._look(change["new"])
-
-    def _look(self, step: int) -> None:
-        if 0 <= step < len(self.trace.steps):
-            self.controls.follow.value = False
-            self.step_shown = step
+    def _other_target(self, name: str) -> None:
+        if name != self.target:
+            self.controls.status.value = f"loading {escape(name)} …"
+            self.target = self._targets[name]
 
     def _other_row(self, _: object) -> None:
-        self.ribbon.start(self.prompts[self.row] + "\n\n", self.row)
-        self._painter.hurry()
+        self.controls.prompt.value = self._texts[self.row]
+        self.stage.start(self.prompts[self.row], self.row)
+        self.screen.hurry()
 
-    # ---- drawing, in the painter's thread ------------------------------------------------------------------------
 
-    def _page_seconds(self) -> float:
-        """What a picture takes from the model where both are computed on the same cores."""
-        return self.tree.cost / 1e3 if takes_every_core(self.session.token.device) else 0.0
+class _Run:
+    """A lab's run, as the screen draws it."""
 
-    def _paint(self) -> None:
-        steps, c = list(self.trace.steps), self.controls
-        shown = min(self.step_shown, len(steps) - 1)  # the run may have gone on in between
-        record = steps[shown].rows[self.row] if steps else None
-        self.tree.show(record, shown)
-        self.ribbon.update(steps)
-        self.ribbon.shown = -1 if self._wanted is None else shown
-        self._sync_menu()
-        resting = self.live.state != "running"
-        if self._due(CONTROLS_EVERY, resting):
-            self._moving = True
-            try:
-                # Not in one message: the page's slider would answer a new range with its old value, as if moved by hand.
-                c.scrubber.max = max(0, len(steps) - 1)
-                c.scrubber.value = max(0, shown)
-            finally:
-                self._moving = False
-            c.status.value = self._status(steps)
-        if self._due(CHARTS_SELDOM if self._page_seconds() else CHARTS_EVERY, resting):
-            self.charts.update(steps, self.row)
-        if self._handle and resting:
-            self._handle.update(HTML(self._fallback()))
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
 
-    def _due(self, every: float, always: bool) -> bool:
-        """Is the part that is drawn once in `every` seconds to be drawn now."""
-        now = time.monotonic()
-        due = always or now - self._drawn.get(every, 0.0) >= every
-        if due:
-            self._drawn[every] = now
-        return due
+    def steps(self) -> list[StepRecord]:
+        return list(self.lab.trace.steps)
 
-    def _sync_menu(self) -> None:
-        """Show a drafter that was assigned from code."""
-        now = self.engine.drafter
-        name = next((n for n, d in self.drafters.items() if d is now), None)
-        if name is None:
-            name = type(now).__name__
-            while name in self.drafters:
-                name += "'"
-            self.drafters[name] = now
-            self.controls.drafter.options = list(self.drafters)
-        if self.controls.drafter.value != name:
-            self.controls.drafter.value = name
+    def status(self, steps: Sequence[StepRecord]) -> str:
+        if error := self.lab.live.error or self.lab.refused:
+            return error_line(error)
+        return status_line(self.lab.live.state, steps, self.lab.session.reasons)
 
-    def _status(self, steps: Sequence[StepRecord]) -> str:
-        if self.live.error:
-            return error_line(self.live.error)
-        return status_line(self.live.state, steps, self.session.reasons)
+    def resting(self) -> bool:
+        return self.lab.live.state != "running"
 
-    def _html(self) -> str:
-        summary = self.tree.scene.get("summary", "no step yet")
-        pieces = [(self.ribbon.prompt, "prompt", -1), *self.ribbon.pieces]
-        return static_page(self._status(list(self.trace.steps)), summary, self.tree.svg, pieces)
+    def crowded(self) -> bool:
+        return takes_every_core(self.lab.session.token.device)
 
-    def _fallback(self) -> str:
-        """The picture for saved notebooks, hidden wherever our widgets are alive."""
-        return f'<div class="specdec-static" id="{self._static}">{self._html()}</div>'
+    def sync(self) -> None:
+        self.lab.desk.sync()
+
+
+def _name(target: Target) -> str:
+    return target.name if isinstance(target, zoo.Loaded) else str(target)
+
+
+def _named(name: str, drafters: Mapping[str, Drafter]) -> Drafter:
+    if name not in drafters:
+        raise ValueError(f"unknown drafter {name!r}: use one of {', '.join(drafters)}, or a drafter of your own")
+    return drafters[name]

@@ -1,0 +1,57 @@
+"""What a person can change about a run, in step with its engine both ways: an edit goes into the engine's field, and what code
+assigned there is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toolkit.engine import Engine
+from toolkit.engine.parts import rules, shapes
+from toolkit.protocols import Drafter, Rule
+from toolkit.widgets.controls import WRAP, Controls
+from toolkit.widgets.forms import Form, PartMenu
+
+
+class Desk:
+    """Menus and forms of the drafter, its shape, the rule, sampling and stopping, beside the controls of a run.
+
+    refused  is told what a constructor said about a value that it does not take
+    """
+
+    def __init__(self, engine: Engine, drafters: Mapping[str, Drafter], refused: Callable[[Exception], None]) -> None:
+        self.engine = engine
+        self.controls = Controls()
+        self.drafter = PartMenu("drafter", drafters, self._put("drafter"), refused, within=("shape", shapes()))
+        self.rule = PartMenu("rule", {_label(n, r): r for n, r in rules().items()}, self._put("rule"), refused)
+        self.forms = {name: Form(self._put(name), refused) for name in ("sampling", "stopping")}
+        for form in self.forms.values():
+            form.box.layout = WRAP
+        self.sync()
+
+    def sync(self) -> None:
+        """Show the parts that the engine has now."""
+        self.drafter.show(self.engine.drafter)
+        self.rule.show(self.engine.rule)
+        for name, form in self.forms.items():
+            if form.part is not (now := getattr(self.engine, name)):
+                form.show(now)
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The widgets, as `Controls.box` wants them."""
+        forms = {f"{name} of the next run".capitalize(): form.box for name, form in self.forms.items()}
+        return {"drafter": self.drafter.box, "rule": self.rule.box, **forms}
+
+    def offer(self, drafters: Mapping[str, Drafter]) -> None:
+        """Other drafters in the menu, for another target; the engine has one of them already."""
+        self.drafter.offer(drafters)
+        self.sync()
+
+    def _put(self, name: str) -> Callable[[Any], None]:
+        return lambda part: setattr(self.engine, name, part)
+
+
+def _label(name: str, rule: Rule) -> str:
+    lossless = getattr(rule, "lossless", None)
+    return name if lossless is None else f"{name} ({'lossless' if lossless else 'lossy'})"

@@ -1,0 +1,40 @@
+"""What there is to look at: token tree, text and charts of one row, at one step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toolkit.trace import StepRecord
+from toolkit.widgets.charts import Charts
+from toolkit.widgets.page import static_page
+from toolkit.widgets.ribbon import Ribbon
+from toolkit.widgets.scene import Decode
+from toolkit.widgets.tree import TreeView
+
+
+class Stage:
+    """Shows what it is given, and knows neither models nor runs."""
+
+    def __init__(self, decode: Decode) -> None:
+        self.tree, self.ribbon, self.charts = TreeView(decode), Ribbon(decode), Charts()
+        self.row = 0
+
+    def start(self, prompt: str, row: int = 0) -> None:
+        """Begin anew with a row and its prompt's text."""
+        self.row = row
+        self.ribbon.start(prompt + "\n\n", row)
+
+    def show(self, steps: Sequence[StepRecord], shown: int, *, marked: bool) -> None:
+        """The tree of a step, and the text up to the last; `marked` marks the tokens that came in the step."""
+        self.tree.show(steps[shown].rows[self.row] if steps else None, shown)
+        self.ribbon.update(steps)
+        self.ribbon.shown = shown if marked else -1
+
+    def chart(self, steps: Sequence[StepRecord]) -> None:
+        """Bring the charts up to date, which costs more than the rest."""
+        self.charts.update(steps, self.row)
+
+    def html(self, status: str) -> str:
+        """What is on the stage as plain HTML. `status` is HTML already."""
+        summary = self.tree.scene.get("summary", "no step yet")
+        return static_page(status, summary, self.tree.svg, [(self.ribbon.prompt, "prompt", -1), *self.ribbon.pieces])
