@@ -18,7 +18,7 @@ from toolkit.trace import RowRecord, StepRecord
 from toolkit.verification import Typical
 from toolkit.widgets import Lab, Ribbon, TreeView
 from toolkit.widgets.painter import Painter
-from toolkit.widgets.scene import layout, scene
+from toolkit.widgets.scene import MARKS, layout, scene
 from toolkit.widgets.static import ribbon_html, tree_svg
 
 NASTY = {0: "<script>alert(1)</script>", 1: "\"&'", 2: "\u202eright to left", 3: "\n\t\x07", 4: "🙂", 5: "", 6: " a"}
@@ -52,7 +52,7 @@ def test_states_are_told_apart_by_mark_and_the_bonus_is_a_node():
     drawn = scene(record(), decode, 7)
     states = [n["state"] for n in drawn["nodes"]]
     assert states == ["pending", "kept", "unreached", "rejected", "rejected", "correction"]
-    assert len({n["label"][0] for n in drawn["nodes"]}) == 5, "each state has its own mark"
+    assert len({MARKS[n["state"]] for n in drawn["nodes"]}) == 5, "each state has its own mark"
     assert scene(record(outcome=(0, 1, 0, 0, 0)), decode, 7)["nodes"][-1]["state"] == "bonus"
     assert drawn["summary"].startswith("Step 7: 4 guesses, 1 accepted, then a correction 🙂")
 
