@@ -17,7 +17,7 @@ Residual = Callable[[int], Sequence[tuple[int, float]]]
 """Node to the likeliest tokens, with their probabilities, of what was left after its refused children."""
 LEVEL, LINE, WIDTH, HEIGHT, MARGIN = 112, 30, 84, 22, 10  # pixels
 MARKS = {"pending": "▸", "kept": "✓", "rejected": "✗", "unreached": "·", "bonus": "+", "correction": "↻"}
-READABLE = 64  # nodes that are shown at once unless more are asked for
+READABLE = 48  # nodes that are shown at once unless more are asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def scene(
         {
             "parent": parent[i],
             "state": states[i],
-            "label": short(decode([token[i]])),
+            "label": short(decode([token[i]]), 8),
             "p": round(_likelihood(record, i, record.prob or record.p), 4),
             "q": round(_likelihood(record, i, record.confidence or record.q), 4),
             "path": round(path[i], 6),

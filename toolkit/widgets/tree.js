@@ -4,7 +4,7 @@ const MARKS = { pending: "▸", kept: "✓", rejected: "✗", unreached: "·", b
 const NAMES = { pending: "pending", kept: "accepted", rejected: "rejected", unreached: "not reached", bonus: "bonus",
   correction: "correction", folded: "folded away" };
 const RADII = { rejected: 0, bonus: 11, correction: 11, folded: 11 };
-const TALLEST = 440, LOWEST = 216, FAR = 0.55;
+const TALLEST = 480, LOWEST = 216, SMALLEST = 0.7, FAR = 0.5;
 
 function make(name, attributes, parent) {
   const node = name.startsWith("svg:") ? document.createElementNS(SVG, name.slice(4)) : document.createElement(name);
@@ -153,9 +153,14 @@ function render({ model, el }) {
   function view() {   // where the tree stands in the pane
     if (!placed) return;
     const room = pane.clientWidth || 800;
-    const scale = zoom ?? Math.max(0.3, Math.min(1, room / placed.width, TALLEST / placed.height));
+    const scale = zoom ?? Math.max(SMALLEST, Math.min(1, room / placed.width, TALLEST / placed.height));
     const tall = Math.max(LOWEST, Math.min(TALLEST, Math.ceil(placed.height * scale)));
     if (pane.style.height !== `${tall}px`) pane.style.height = `${tall}px`;
+    if (zoom === null) {   // what does not fit is shown around the kept path
+      const kept = placed.order.filter((v) => ["pending", "kept", "bonus", "correction"].includes(v.n.state));
+      const middle = (by) => kept.reduce((sum, v) => sum + v[by], 0) / kept.length * scale;
+      pan = { x: room / 2 - middle("x"), y: tall / 2 - middle("y") };
+    }
     const least = { x: Math.min(0, room - placed.width * scale), y: Math.min(0, tall - placed.height * scale) };
     pan = { x: Math.max(least.x, Math.min(0, pan.x)), y: Math.max(least.y, Math.min(0, pan.y)) };
     world.setAttribute("transform", `translate(${pan.x},${pan.y}) scale(${scale})`);
@@ -174,6 +179,8 @@ function render({ model, el }) {
   function reveal(i) {
     const at = placed?.at.get(i), scale = view();
     if (!at) return;
+    if (zoom === null && placed.width * scale <= pane.clientWidth && placed.height * scale <= pane.clientHeight) return;
+    zoom = scale;
     const x = at.x * scale + pan.x, y = at.y * scale + pan.y, dx = (W / 2 + MARGIN) * scale, dy = (H / 2 + MARGIN) * scale;
     pan.x -= Math.min(0, x - dx) + Math.max(0, x + dx - pane.clientWidth);
     pan.y -= Math.min(0, y - dy) + Math.max(0, y + dy - pane.clientHeight);
@@ -295,7 +302,7 @@ function render({ model, el }) {
     if (!drag) return;
     const dx = event.clientX - drag.x, dy = event.clientY - drag.y;
     if (!drag.moved && Math.hypot(dx, dy) < 4) return;
-    if (!drag.moved) { drag.moved = true; pane.setPointerCapture(event.pointerId); }
+    if (!drag.moved) { drag.moved = true; zoom = view(); pane.setPointerCapture(event.pointerId); }
     pan = { x: drag.from.x + dx, y: drag.from.y + dy };
     view();
   });
