@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 import zipfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from toolkit.models.fetch import FetchError, Progress, Wheel, fetch
+from toolkit.models.words import words
 
 DTYPES: Mapping[str, torch.dtype] = {
     "bfloat16": torch.bfloat16,
@@ -56,6 +57,10 @@ class Loaded:
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, special ones left out, spaces as they are."""
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def words(self, tokens: Iterable[int]) -> dict[int, bytes]:
+        """The bytes of single tokens, for a trace that is to be read without a tokenizer."""
+        return words(self.tokenizer, self.decode, tokens)
 
     @property
     def stop_tokens(self) -> tuple[int, ...]:

@@ -10,3 +10,4 @@ from toolkit.trace.records import RowRecord as RowRecord
 from toolkit.trace.records import Snapshot as Snapshot
 from toolkit.trace.records import StepRecord as StepRecord
 from toolkit.trace.trace import Trace as Trace
+from toolkit.trace.words import decoder as decoder

@@ -49,7 +49,10 @@ def read(lines: Iterable[bytes], name: str) -> Trace:
 
 def header(trace: Trace, steps: int) -> dict[str, Any]:
     """Everything but the steps, and their number."""
-    return {"format": FORMAT, "version": VERSION, "steps": steps, "prompts": trace.prompts, "about": trace.about}
+    told = {"format": FORMAT, "version": VERSION, "steps": steps, "prompts": trace.prompts, "about": trace.about}
+    if trace.words:  # a character a byte
+        told["words"] = {str(i): word.decode("latin-1") for i, word in sorted(trace.words.items())}
+    return told
 
 
 def headed(line: bytes, name: str) -> tuple[Trace, int]:
@@ -67,7 +70,8 @@ def headed(line: bytes, name: str) -> tuple[Trace, int]:
             f"toolkit that saved it"
         )
     try:
-        return Trace(tuple(tuple(p) for p in told["prompts"]), dict(told["about"])), int(told["steps"])
+        words = {int(i): word.encode("latin-1") for i, word in told.get("words", {}).items()}
+        return Trace(tuple(tuple(p) for p in told["prompts"]), dict(told["about"]), words=words), int(told["steps"])
     except BROKEN as error:
         raise ValueError(_no_trace(name)) from error
 

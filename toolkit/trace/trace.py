@@ -12,9 +12,12 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from toolkit.protocols import Watcher
 from toolkit.trace.records import StepRecord
+
+if TYPE_CHECKING:  # a trace is read where no torch is
+    from toolkit.protocols import Watcher
 
 
 @dataclass(slots=True)
@@ -28,11 +31,15 @@ class _Place:
 
 @dataclass(slots=True)
 class Trace:
-    """`steps` of one session, with the prompts and a description of the experiment. Safe to read from any thread."""
+    """`steps` of one session, with the prompts and a description of the experiment. Safe to read from any thread.
+
+    words  bytes by token, for those who read it without a tokenizer (`trace.words`); empty unless somebody put them in
+    """
 
     prompts: tuple[tuple[int, ...], ...] = ()
     about: dict[str, str] = field(default_factory=dict)
     steps: list[StepRecord] = field(default_factory=list)
+    words: dict[int, bytes] = field(default_factory=dict)
     _places: list[_Place] = field(default_factory=list, repr=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 

@@ -6,6 +6,7 @@
 | Ribbon      | the text, each token by how it came; a click gives its step  | shown, clicked (text by messages) |
 | Charts      | tokens per step, acceptance by depth, time by phase          | plotly's own                      |
 | Lab         | all of them, with the controls of a live run                 | those of its parts                |
+| Replay      | the same views of a saved run                                | those of its parts                |
 | ServingView | a server's pages, queues, last events and prefix cache       | scene (changes by messages)       |
 | TrainingView | loss, right guesses by depth and acceptance of a head in training | plotly's own                    |
 
@@ -16,7 +17,9 @@
 
 from toolkit.widgets.charts import Charts as Charts
 from toolkit.widgets.drift import drift_figure as drift_figure
+from toolkit.widgets.export import export_html as export_html
 from toolkit.widgets.lab import Lab as Lab
+from toolkit.widgets.replay import Replay as Replay
 from toolkit.widgets.ribbon import Ribbon as Ribbon
 from toolkit.widgets.serving import ServerWatch as ServerWatch
 from toolkit.widgets.serving import ServingView as ServingView

@@ -18,10 +18,12 @@ from toolkit.models.hf import HFModel
 from toolkit.protocols import Drafter, Rule
 from toolkit.sampling import Sampling, Stopping
 from toolkit.terminal.progress import download_bar
-from toolkit.trace import StepRecord, Trace
+from toolkit.trace import StepRecord, Trace, save
+from toolkit.trace.words import tokens_in
 from toolkit.widgets.charts import Charts
 from toolkit.widgets.controls import Controls
 from toolkit.widgets.desk import Desk
+from toolkit.widgets.export import export_html
 from toolkit.widgets.page import error_line, status_line
 from toolkit.widgets.ribbon import Ribbon
 from toolkit.widgets.screen import Screen
@@ -208,6 +210,20 @@ class Lab:
         """What is on the screen as plain HTML, for pages without a kernel."""
         self.screen.settle()
         return HTML(self.screen.html())
+
+    def save(self, path: str | Path) -> None:
+        """Write the trace, with the words of its tokens: `Replay(path)` shows it again without any model. The ending says
+        how: .jsonl, .jsonl.gz or .parquet."""
+        save(self._told(), path)
+
+    def export(self, path: str | Path) -> int:
+        """Write one HTML file in which the run can be looked at in any browser, offline; returns its size in bytes."""
+        return export_html(self._told(), path, title=f"{self.loaded.name}: {self.prompts[0][:60]}")
+
+    def _told(self) -> Trace:
+        trace = self.trace
+        trace.words = self.loaded.words(tokens_in(trace))
+        return trace
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return {"text/html": self.screen.html(), "text/plain": repr(self)}
