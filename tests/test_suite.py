@@ -43,9 +43,9 @@ def test_answers_are_kept_and_asked_for_once(tmp_path: Path) -> None:
     asked = questions(written(tmp_path))
     calls: list[str] = []
 
-    def arm(text: str) -> tuple[int, int]:
+    def arm(text: str) -> tuple[list[int], int]:
         calls.append(text)
-        return 6, 2
+        return [1, 2, 3, 4, 5, len(text)], 2
 
     log = tmp_path / "log.jsonl"
     first = run(asked, {"a": arm, "b": arm}, log, warm=False)
@@ -56,7 +56,9 @@ def test_answers_are_kept_and_asked_for_once(tmp_path: Path) -> None:
     found = list(run(asked, {"a": arm, "b": arm}, log, warm=False))
     assert len(found) == len(calls) == 24
     assert len({(a.number, a.arm) for a in found}) == 24
-    assert len(list(answers(log))) == 24
+    assert len(list(answers(log))) == 24 and all(a.output[-1] == len("question 0") for a in found[:3])
+    with pytest.raises(ValueError, match="other questions or options"):
+        next(run(asked, {"a": arm}, log, warm=False, about="64 new tokens"))
 
 
 def test_scores_pool_a_task_and_average_tasks() -> None:

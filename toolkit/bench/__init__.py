@@ -1,5 +1,7 @@
 """Measuring: arms that run in turns, medians, and ratios within one run. Prints nothing; results are plain values."""
 
+from toolkit.bench.compare import Compared as Compared
+from toolkit.bench.compare import compare as compare
 from toolkit.bench.interleave import Arm as Arm
 from toolkit.bench.interleave import Comparison as Comparison
 from toolkit.bench.interleave import Sample as Sample

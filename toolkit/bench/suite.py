@@ -27,7 +27,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one arm did with one question. steps: passes of the target that committed tokens; 0 where nobody counts them."""
+    """What one arm did with one question. steps: passes of the target that committed tokens; 0 where nobody counts them.
+    output: the new tokens."""
 
     number: int
     task: str
@@ -35,10 +36,11 @@ class Answer:
     tokens: int
     steps: int
     seconds: float
+    output: tuple[int, ...] = ()
 
 
-Arm = Callable[[str], tuple[int, int]]
-"""Answers a text; returns how many tokens, in how many steps."""
+Arm = Callable[[str], tuple[Sequence[int], int]]
+"""Answers a text; returns the new tokens, and in how many steps they came."""
 
 
 def questions(file: Path, per_task: int | None = None) -> list[Question]:
@@ -63,12 +65,25 @@ def questions(file: Path, per_task: int | None = None) -> list[Question]:
 
 
 def run(
-    asked: Sequence[Question], arms: Mapping[str, Arm], log: Path | None = None, *, warm: bool = True
+    asked: Sequence[Question],
+    arms: Mapping[str, Arm],
+    log: Path | None = None,
+    *,
+    warm: bool = True,
+    about: str = "",
+    done: Sequence[Answer] = (),
 ) -> Iterator[Answer]:
-    """Let all arms answer. `log` keeps the answers as JSON lines; those that are there already are not asked for again."""
-    done = list(answers(log)) if log and log.exists() else []
-    yield from done
+    """Let all arms answer. `log` keeps the answers as JSON lines; those that are there already are not asked for again.
+
+    about: what the answers depend on beside question and arm. done: answers that the caller has. Raises ValueError for a log
+    of others.
+    """
     known = {(a.number, a.arm) for a in done}
+    if log:
+        _same(log, about)
+        logged = [a for a in answers(log) if (a.number, a.arm) not in known]
+        yield from logged
+        known |= {(a.number, a.arm) for a in logged}
     if log and log.exists() and not log.read_bytes().endswith(b"\n"):  # a run was killed in the middle of a line
         with log.open("a", encoding="utf-8") as stream:
             stream.write("\n")
@@ -80,8 +95,9 @@ def run(
             if (question.number, name) in known:
                 continue
             began = perf_counter()
-            tokens, steps = arms[name](question.text)
-            answer = Answer(question.number, question.task, name, tokens, steps, perf_counter() - began)
+            output, steps = arms[name](question.text)
+            seconds = perf_counter() - began
+            answer = Answer(question.number, question.task, name, len(output), steps, seconds, tuple(output))
             if log:
                 with log.open("a", encoding="utf-8") as stream:
                     stream.write(json.dumps(asdict(answer)) + "\n")
@@ -92,9 +108,24 @@ def answers(log: Path) -> Iterator[Answer]:
     """Read what `run` kept. A last line that was cut short is passed over."""
     for line in log.read_text(encoding="utf-8").splitlines():
         try:
-            yield Answer(**json.loads(line))
-        except (ValueError, TypeError):
+            value = json.loads(line)
+            yield Answer(**value | {"output": tuple(value.get("output", ()))})
+        except (ValueError, TypeError, AttributeError):
             continue
+
+
+def _same(log: Path, about: str) -> None:
+    """A log says in its first line what its answers depend on."""
+    if not log.exists() or not log.stat().st_size:
+        log.write_text(json.dumps({"about": about}) + "\n", encoding="utf-8")
+        return
+    with log.open(encoding="utf-8") as stream:
+        try:
+            found = json.loads(stream.readline()).get("about")
+        except (ValueError, AttributeError):
+            found = None
+    if found != about:
+        raise ValueError(f"{log} holds answers to other questions or options ({found}): give another log, or remove it")
 
 
 @dataclass(frozen=True, slots=True)

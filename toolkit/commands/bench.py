@@ -44,7 +44,8 @@ def bench(options: argparse.Namespace) -> int:
     console = Console(stderr=True)
     found = []
     with console.status("") as status:
-        for answer in run(asked, arms, Path(options.log) if options.log else None):
+        depends = f"{options.file}, {options.target}, {options.dtype}, {options.max_new_tokens} new tokens, {options.nodes} nodes"
+        for answer in run(asked, arms, Path(options.log) if options.log else None, about=depends):
             found.append(answer)
             status.update(f"{len(found)} of {len(asked) * len(arms)}: {answer.task}, {answer.arm}")
     wanted = {q.number for q in asked}
@@ -93,18 +94,18 @@ def _ours(options: argparse.Namespace, loaded: zoo.Loaded, target: HFModel, draf
     stopping = Stopping(options.max_new_tokens, loaded.stop_tokens)
     engine = Engine(target, drafter, stopping=stopping, decode=loaded.decode)
 
-    def answer(text: str) -> tuple[int, int]:
+    def answer(text: str) -> tuple[Sequence[int], int]:
         session = engine.generate([zoo.chat(loaded.tokenizer, text)])
-        return len(session.outputs[0]), len(session.trace.steps)
+        return session.outputs[0], len(session.trace.steps)
 
     return answer
 
 
 def _hf(options: argparse.Namespace, loaded: zoo.Loaded) -> Arm:
-    def answer(text: str) -> tuple[int, int]:
+    def answer(text: str) -> tuple[Sequence[int], int]:
         prompt = zoo.chat(loaded.tokenizer, text)
         out = hf_generate(loaded.model, prompt, max_new_tokens=options.max_new_tokens, stop_tokens=loaded.stop_tokens)
-        return len(out), 0
+        return out, 0
 
     return answer
 

@@ -104,8 +104,7 @@ def _script() -> str:
     """The views' own modules, each within a function, since a page's module can have but one default export."""
     parts = [_style("page.js"), _style("export.js")]
     for name, source in (("tree", TreeView._esm), ("ribbon", Ribbon._esm)):
-        code = str(source) if not isinstance(source, Path) else source.read_text(encoding="utf-8")
-        parts.append(f"const {name} = (() => {{\n{code.replace('export default', 'return', 1)}\n}})();")
+        parts.append(f"const {name} = (() => {{\n{str(source).replace('export default', 'return', 1)}\n}})();")
     return "\n".join([*parts, "main({ tree, ribbon });"])
 
 
