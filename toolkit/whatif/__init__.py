@@ -20,6 +20,7 @@ from toolkit.whatif.chances import proof as proof
 from toolkit.whatif.panel import Comparison as Comparison
 from toolkit.whatif.panel import Question as Question
 from toolkit.whatif.panel import compare as compare
+from toolkit.whatif.panel import labels as labels
 from toolkit.whatif.prefix import Prefix as Prefix
 from toolkit.whatif.problem import REST as REST
 from toolkit.whatif.residual import Residual as Residual
