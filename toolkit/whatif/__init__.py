@@ -12,11 +12,11 @@ the rule, the sampling parameters and the tree that were recorded:
 
 from toolkit.whatif.again import Answer as Answer
 from toolkit.whatif.again import again as again
+from toolkit.whatif.anew import proof as proof
 from toolkit.whatif.chances import Law as Law
 from toolkit.whatif.chances import Lengths as Lengths
 from toolkit.whatif.chances import distribution as distribution
 from toolkit.whatif.chances import law as law
-from toolkit.whatif.chances import proof as proof
 from toolkit.whatif.panel import Comparison as Comparison
 from toolkit.whatif.panel import Question as Question
 from toolkit.whatif.panel import compare as compare

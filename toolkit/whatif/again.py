@@ -22,7 +22,8 @@ class Answer:
     original     the step as it was
     lossless     as the rule says of itself
     exact        the same as with the whole vocabulary and the model's own logits
-    lumped       the largest probability after a node that lies on tokens that were not recorded; 0 where `exact`
+    lumped       the largest probability, after a node that the verdict depends on, of the tokens that were not recorded; 0 where
+                 `exact`
     notes        what has to be said, a sentence each
     """
 
@@ -61,10 +62,11 @@ def again(
             f"they would be others: keep the seed"
         )
     made = judged(case, verdict_of(case, [case.sampling.seed]))
-    notes = case.notes
+    nodes = case.used(made.path)
+    notes = case.notes(nodes)
     if _said(made) != _said(record):
         notes += ("From here on the text would be another one, so this tells of this step alone.",)
-    return Answer(made, record, case.name, lossless(case.rule), case.exact, case.problem.lumped, notes)
+    return Answer(made, record, case.name, lossless(case.rule), case.exact(nodes), case.lumped(nodes), notes)
 
 
 def verdict_of(case: Case, seeds: list[int]) -> Verdict:

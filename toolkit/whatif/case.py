@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from toolkit.protocols import Rule
 from toolkit.sampling import Sampling
 from toolkit.trace import RowRecord
 from toolkit.trace.evidence import Evidence
-from toolkit.verification import Optimal
+from toolkit.verification import Coupled, Greedy, Optimal, PointMass, Rejection
 from toolkit.verification.check import check_draw
 from toolkit.whatif.known import evidence_of
 from toolkit.whatif.prefix import Prefix
 from toolkit.whatif.problem import Problem, problem
 from toolkit.whatif.rules import lossless, rule_of
 
+_WALKS = (Rejection, PointMass, Coupled, Greedy)
 _DUST = 1e-6  # of q: its float32 numbers do not sum to one more exactly
 
 
@@ -54,27 +56,38 @@ class Case:
     def greedy(self) -> bool:
         return self.sampling.heat == 0
 
+    def used(self, path: Sequence[int]) -> list[int]:
+        """The nodes whose distributions a verdict with this path depends on: those of the path where the rule goes down node
+        by node, all nodes otherwise."""
+        return list(path) if isinstance(self.rule, _WALKS) else self.every
+
     @property
-    def exact(self) -> bool:
-        """The answer is that of the whole vocabulary."""
+    def every(self) -> list[int]:
+        """All nodes of the problem."""
+        return list(range(len(self.problem.nodes)))
+
+    def lumped(self, nodes: Sequence[int]) -> float:
+        """The largest probability after any of these nodes that lies on tokens that were not recorded."""
         p = self.problem
-        whole = not isinstance(self.rule, Optimal) or p.lumped_q < _DUST  # it looks at every set of guesses
-        return p.sure and p.lumped == 0 and whole
+        unknown = p.lumped_q if isinstance(self.rule, Optimal) and p.lumped_q > _DUST else 0.0  # looks at all of q
+        return max(unknown, *(p.lumped[i] for i in nodes))
+
+    def exact(self, nodes: Sequence[int]) -> bool:
+        """What depends on these nodes alone is as with the whole vocabulary."""
+        return self.lumped(nodes) == 0 and all(self.problem.sure[i] for i in nodes)
 
     @property
     def smaller(self) -> bool:
         """Guesses of the recorded tree are left out."""
         return len(self.problem.nodes) < len(self.record.token)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What has to be said of any answer, a sentence each."""
+    def notes(self, nodes: Sequence[int]) -> tuple[str, ...]:
+        """What has to be said of an answer that depends on these nodes, a sentence each."""
         said = []
         p, e = self.problem, self.evidence
-        if not self.exact:
-            share = max(p.lumped, p.lumped_q) if isinstance(self.rule, Optimal) else p.lumped
+        if not self.exact(nodes):
             said.append(
-                f"Not exact: up to {share:.2%} of the probability after a node lies on tokens that were not recorded, and "
+                f"Not exact: up to {self.lumped(nodes):.2%} of the probability after a node lies on tokens that were not recorded, and "
                 f"counts as one token."
             )
         if p.proposal.q is not None and _filters(self.sampling) != _filters(recorded(e)):

@@ -13,22 +13,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from toolkit.protocols import Proposal, Rule, Sampler, Verdict
+from toolkit.protocols import Rule, Verdict
 from toolkit.sampling import Sampling
 from toolkit.trace import RowRecord
-from toolkit.tree import TokenTree
 from toolkit.verification.enumerate import Branches
 from toolkit.verification.outcomes import every_outcome
-from toolkit.verification.proof import Proof, prove
-from toolkit.verification.toys import Drawn, Paths, Table
 from toolkit.verification.trial import emitted
 from toolkit.whatif.again import verdict_of
 from toolkit.whatif.case import Case
 from toolkit.whatif.prefix import Prefix
 
 _CELLS = 1 << 24  # numbers of the largest array, rows times nodes times tokens
-_MOST = 4096  # nodes times tokens: a law has about so many outcomes, each with as many numbers
-_DRAFTS = 200_000  # ways in which the first guesses and the token after them may come out
+_MOST = 1 << 25  # and of a law, with outcomes for rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +105,7 @@ def distribution(
     every = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     if not every:
         raise ValueError("there is no seed to judge the step under: give at least one")
-    case = _uncoupled(Case.of(record, rule, sampling, None, shape))
+    case = uncoupled(Case.of(record, rule, sampling, None, shape))
     tree = case.problem.proposal.tree
     counts = torch.zeros(1 + int(tree.depth.max()), dtype=torch.long)
     size = max(1, _CELLS // case.problem.logits[0].numel())
@@ -117,7 +113,7 @@ def distribution(
         kept = tree.depth[0, verdict_of(case, every[at : at + size]).tip]
         counts += torch.bincount(kept, minlength=len(counts))
     ms = 1e3 * (time.perf_counter() - began)
-    return Lengths(tuple(counts.tolist()), case.exact, case.problem.lumped, case.notes, ms)
+    return Lengths(tuple(counts.tolist()), case.exact(case.every), case.lumped(case.every), case.notes(case.every), ms)
 
 
 def law(
@@ -131,18 +127,17 @@ def law(
 
     Raises ValueError as `again` does, for coupled guesses, and where there is too much to look at.
     """
-    case = _uncoupled(Case.of(record, rule, sampling, None, shape))
+    case = uncoupled(Case.of(record, rule, sampling, None, shape))
     if case.greedy:
         return _summed(case, verdict_of(case, [case.sampling.seed]), torch.ones(1, dtype=torch.float64))
-    nodes, tokens = case.problem.logits.shape[1:]
-    if nodes * tokens > _MOST:
-        raise ValueError(
-            f"the exact law of {nodes} nodes with {tokens} tokens each is more than can be looked at (nodes times tokens up "
-            f"to {_MOST}): take a truncation, for instance top_k=20, or a smaller shape"
-        )
 
     def judge(rows: Tensor, source: Branches) -> Verdict:
         proposal, logits = case.problem.rows(len(rows))
+        if logits.numel() > _MOST:
+            raise ValueError(
+                f"more than {len(rows)} things can happen to {logits.shape[1]} nodes with {logits.shape[2]} tokens each, too much "
+                f"to look at: take a truncation, for instance top_k=20, or a smaller shape"
+            )
         return case.rule(proposal, logits, source)
 
     start = Branches(torch.tensor([case.record.position]), torch.zeros(1, 0, dtype=torch.long))
@@ -150,52 +145,8 @@ def law(
     return _summed(case, found.result, found.weight)
 
 
-def proof(
-    record: RowRecord,
-    rule: Rule | str | None = None,
-    *,
-    sampling: Sampling | None = None,
-    siblings: int | None = None,
-) -> Proof:
-    """Is the rule lossless at this step's root: the first level's guesses drawn anew from their q in every way, or as they
-    are where they were certain, and the law of the first emitted token against the target's.
-
-    Raises ValueError as `again` does, for coupled guesses, where the first level was not all drawn from one q, and where
-    there is too much to look at.
-    """
-    case = _uncoupled(Case.of(record, rule, sampling, None, Prefix(levels=1, siblings=siblings)))
-    p = case.problem
-    children, source = p.proposal.tree.token[0, 1:], set(p.proposal.source[0, 1:].tolist())
-    if len(source) > 1:
-        raise ValueError(
-            f"the first guesses came from {len(source)} sources and cannot be drawn anew together: give siblings=1"
-        )
-    tokens, target = len(p.token), p.probs[0]
-    drawn = bool(source) and source != {-1}
-    if drawn and tokens ** (len(children) + 1) > _DRAFTS:
-        raise ValueError(
-            f"{len(children)} guesses out of {tokens} tokens come out in too many ways to look at each: give siblings=1, or "
-            f"take a truncation, for instance top_k=20"
-        )
-    shape = [-1, *[0] * len(children)]
-    if drawn and p.proposal.q is not None:
-        q, draft = p.proposal.q[0, source.pop()], Drawn(p.proposal.draw)
-        return prove(case.rule, shape, draft, p=target[None], q=(q / q.sum())[None])
-    return prove(case.rule, shape, _Told(children), p=target[None])
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """A drafter of certain guesses that were made before."""
-
-    children: Tensor
-
-    def __call__(self, table: Table, parent: Tensor, root: Paths, sampler: Sampler) -> Proposal:
-        token = torch.cat([root.last[:, None], self.children.expand(len(parent), -1)], 1)
-        return Proposal(TokenTree(token, parent, torch.ones_like(parent, dtype=torch.bool), linear=parent.shape[1] < 3))
-
-
-def _uncoupled(case: Case) -> Case:
+def uncoupled(case: Case) -> Case:
+    """The same. Raises ValueError for coupled guesses."""
     if case.problem.proposal.draw == "coupled":
         raise ValueError(
             "coupled guesses were made with the noise of their seed, so under other seeds they would be others: ask `again`"
@@ -212,4 +163,12 @@ def _summed(case: Case, verdict: Verdict, weight: Tensor) -> Law:
         found[tuple(ids[: n + 1])] += mass
     ranked = sorted(found.items(), key=lambda item: -item[1])
     target = {int(t): float(m) for t, m in zip(p.token, p.probs[0], strict=True) if m > 0}
-    return Law(tuple(accepted.tolist()), tuple(ranked), target, case.exact, p.lumped, case.notes, outcomes=len(weight))
+    return Law(
+        tuple(accepted.tolist()),
+        tuple(ranked),
+        target,
+        case.exact(case.every),
+        case.lumped(case.every),
+        case.notes(case.every),
+        outcomes=len(weight),
+    )

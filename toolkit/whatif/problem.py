@@ -37,9 +37,9 @@ class Problem:
     logits: Tensor  # [1, N, U] logarithms of the distributions after the sampling parameters
     token: Tensor  # [U] ids, rising, then REST
     nodes: tuple[int, ...]  # which recorded nodes they are
-    lumped: float  # the largest probability that REST has after any node
-    lumped_q: float  # and in any row of q
-    sure: bool  # no rank among tokens that were not recorded was guessed
+    lumped: tuple[float, ...]  # [N] the probability of REST after each node
+    sure: tuple[bool, ...]  # [N] no rank among tokens that were not recorded was guessed there
+    lumped_q: float  # the largest probability of REST in any row of q
     position: int
 
     @property
@@ -110,9 +110,9 @@ def problem(record: RowRecord, sampling: Sampling, nodes: Sequence[int]) -> Prob
         probs.log()[None],
         torch.cat([every[kept], torch.tensor([REST])]),
         tuple(nodes),
-        float(found.rest.max()),
+        tuple(found.rest.tolist()),
+        tuple(found.sure.tolist()),
         lumped_q,
-        bool(found.sure.all()),
         record.position,
     )
 
