@@ -128,7 +128,8 @@ def _block(part: Part, logits: Tensor, verdict: Verdict, samplings: Sequence[Sam
     logits = part.context.sampler.processed(logits, tree)
     logits = logits if logits.dtype == torch.float64 else logits.float()
     best = logits.topk(k, -1)  # [b, N, K]
-    named = torch.cat([tree.token, verdict.bonus[:, None]], 1)  # [b, N + 1]
+    real = tree.token.where(tree.real, tree.token[:, :1])  # what is left out must not hold what padding would name
+    named = torch.cat([real, verdict.bonus[:, None]], 1)  # [b, N + 1]
     also = named[:, None].expand(-1, tree.size, -1)
     rest = logits.scatter(2, best.indices, -torch.inf).scatter(2, also, -torch.inf)  # [b, N, V]
     heat = torch.tensor([s.heat or 1.0 for s in samplings], dtype=torch.float64, device=logits.device)

@@ -85,11 +85,13 @@ class Case:
         """What has to be said of an answer that depends on these nodes, a sentence each."""
         said = []
         p, e = self.problem, self.evidence
-        if not self.exact(nodes):
+        if share := self.lumped(nodes):
             said.append(
-                f"Not exact: up to {self.lumped(nodes):.2%} of the probability after a node lies on tokens that were not recorded, and "
+                f"Not exact: up to {share:.2%} of the probability after a node lies on tokens that were not recorded, and "
                 f"counts as one token."
             )
+        elif not self.exact(nodes):
+            said.append("Not exact: where the truncation cuts depends on tokens that were not recorded.")
         if p.proposal.q is not None and _filters(self.sampling) != _filters(recorded(e)):
             said.append(
                 f"The guesses stay those that were drawn under temperature {e.temperature:g} and its filters: the rule uses "

@@ -54,6 +54,10 @@ class Left:
         bound = (1 - share) * points[low] + share * points[high]
         return torch.where(self.tail == -math.inf, self.tail, bound)
 
+    def least(self, heat: float) -> Tensor:
+        """[N] a lower bound of it, exact where `weight` is."""
+        return self.weight(heat) if heat in (1.0, self.heat) else self.most / heat
+
 
 def shaped(logits: Tensor, left: Left, s: Sampling) -> Shaped:
     """Logits [N, U], -inf for tokens that a node does not know, to distributions, in the order of `BatchSampler.probs`."""
@@ -62,14 +66,15 @@ def shaped(logits: Tensor, left: Left, s: Sampling) -> Shaped:
         best = torch.zeros_like(logits).scatter(1, logits.argmax(-1, keepdim=True), 1)
         return Shaped(best, torch.zeros_like(left.tail), sure)
     x, rest, most = logits / s.heat, left.weight(s.heat), left.most / s.heat
-    gone = torch.full_like(rest, -math.inf)
+    gone, least = torch.full_like(rest, -math.inf), left.least(s.heat)
     if s.top_k:
         k = min(s.top_k, x.shape[1])
         x = filters.top_k(x, torch.tensor(k), k)
         room = s.top_k - (x > most[:, None]).sum(-1)  # how many of those left out may be among the k
         rest = torch.where(room > 0, torch.minimum(rest, room.clamp(min=1).log() + most), gone)
+        least = torch.where(room > 0, most, gone)
     if s.top_p < 1:
-        x, rest, sure = _top_p(x, rest, most, s.top_p)
+        x, rest, sure = _top_p(x, rest, least, most, s.top_p)
     if s.min_p > 0:
         bar = x.amax(-1) + math.log(s.min_p)
         x = filters.min_p(x, torch.tensor(s.min_p, dtype=x.dtype))
@@ -82,15 +87,19 @@ def shaped(logits: Tensor, left: Left, s: Sampling) -> Shaped:
     return Shaped(probs[:, :-1], probs[:, -1], sure)
 
 
-def _top_p(x: Tensor, rest: Tensor, most: Tensor, p: float) -> tuple[Tensor, Tensor, Tensor]:
-    """As `filters.top_p`, with what is left out below everything else; and where that was no guess."""
+def _top_p(x: Tensor, rest: Tensor, least: Tensor, most: Tensor, p: float) -> tuple[Tensor, Tensor, Tensor]:
+    """As `filters.top_p`, with what is left out, between `least` and `rest` [N], below everything else; and where that was
+    no guess: where the cut is above all of it, and the same for the least and the most that it may weigh."""
     ranked, order = x.sort(-1)  # rising
     mass = torch.cat([rest[:, None], ranked], 1).softmax(-1)
     drop = mass.cumsum(-1)[:, 1:] <= 1 - p
     drop[:, -1] = False
-    below = mass[:, 0] + (mass[:, 1:] * (ranked <= most[:, None])).sum(-1)  # all that may rank among what is left out
+    low = ranked <= most[:, None]  # these may rank among what is left out
+    heavy = torch.cat([rest[:, None], ranked.masked_fill(~low, -math.inf)], 1).logsumexp(-1)
+    above = ranked.masked_fill(low, -math.inf)
+    light, dark = (torch.cat([w[:, None], above], 1).softmax(-1).cumsum(-1) <= 1 - p for w in (least, heavy))
+    sure = (dark[:, 0] & ((light == dark) | torch.cat([low[:, :1], low], 1))[:, 1:-1].all(-1)) | (rest == -math.inf)
     owed = (p - (mass[:, 1:] * ~drop).sum(-1)).clamp(min=0)  # the kept mass reaches p, and hardly more
-    cut = rest + torch.minimum(owed / mass[:, 0], torch.ones_like(owed)).log()
-    sure = (below <= 1 - p) | (mass[:, 0] == 0)
-    rest = torch.where(sure, torch.full_like(rest, -math.inf), cut)
+    share = torch.minimum(owed / mass[:, 0].clamp(min=torch.finfo(mass.dtype).tiny), torch.ones_like(owed))
+    rest = torch.where(sure, torch.full_like(rest, -math.inf), rest + share.log())
     return x.masked_fill(torch.zeros_like(drop).scatter(1, order, drop), -math.inf), rest, sure

@@ -156,6 +156,7 @@ class WhatIf(w.VBox):
         self.found, error = None, ""
         if record:
             try:
+                Question.of(record, self.rules)  # a record without evidence is refused before what the controls say
                 question = self._read()
                 if question is None:
                     raise ValueError(f"the seed must be a whole number; got {self.seed.value!r}")
