@@ -97,6 +97,7 @@ def test_what_goes_wrong_is_a_sentence_in_the_panel():
         assert made.settle(60)
         said[name] = made.notes.value
         assert "specdec-error" in said[name] and made.after.scene == {} and made.before.scene
+        assert made.after.layout.display == "none"
         assert not made.figure.data[1].y
     assert "use the rule Traversal" in said["tree"] and "a &lt;b&gt;rule" in said["own"]
     assert "whole number; got &#x27;x&#x27;" in said["seed"] or "whole number; got 'x'" in said["seed"]
@@ -104,7 +105,7 @@ def test_what_goes_wrong_is_a_sentence_in_the_panel():
     made.reset.click()
     made.show(r, 0)
     assert made.settle(60)
-    assert "specdec-error" not in made.notes.value
+    assert "specdec-error" not in made.notes.value and made.after.layout.display == ""
     made.show(None, 0)
     assert made.settle(60)
     assert made.before.scene == made.after.scene == {} and made.notes.value == ""

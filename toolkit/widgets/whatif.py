@@ -165,6 +165,7 @@ class WhatIf(w.VBox):
                 error = error_line(caught)
         found = self.found
         self.after.show(found.record if found else None, step)
+        self.after.layout.display = "" if found else "none"  # an empty tree asks for a run
         self.told[1].value = kept(f"What if: {found.rule}", found.record) if found else ""
         self.notes.value = error or (notes_html(found) if found else "")
         with self.figure.batch_update():
