@@ -24,7 +24,7 @@ from toolkit.whatif.case import Case
 from toolkit.whatif.prefix import Prefix
 
 _CELLS = 1 << 24  # numbers of the largest array, rows times nodes times tokens
-_MOST = 1 << 25  # and of a law, with outcomes for rows
+_MOST = 1 << 22  # and of a law, with outcomes for rows: a second or two
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from toolkit.protocols import Rule
 from toolkit.sampling import Sampling
@@ -72,7 +72,8 @@ def compare(record: RowRecord, question: Question, rules: Mapping[str, Rule] = R
     before = None
     try:
         was = next((r for r in rules.values() if repr(r) == e.rule), None) or rule_of(None, e.rule)
-        before = _chances(record, was, old, Prefix(), [])
+        unasked = was is rule and replace(asked, seed=old.seed) == old and shape == Prefix()
+        before = after if unasked else _chances(record, was, old, Prefix(), [])
     except ValueError as error:
         notes.append(f"{error}.")
     return Comparison(answer.record, answer.rule, before, after, answer.exact, tuple(dict.fromkeys(notes)))
