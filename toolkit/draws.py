@@ -41,9 +41,12 @@ def unit(bits: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """The keyed source for one batch. `seed` is [B] int64; positions are absolute indices in each row's text."""
+    """The keyed source for one batch. `seed` is [B] int64; positions are absolute indices in each row's text.
+
+    token [V] names the tokens where a vocabulary was cut down to some of them, so that each keeps its own noise."""
 
     seed: Tensor  # [B]
+    token: Tensor | None = None
 
     def key(self, stream: int, position: Tensor, lane: Tensor | int = 0) -> Tensor:
         """[B, ...] keys: position and lane are [B, ...] (or a number)."""
@@ -57,7 +60,8 @@ class Draws:
     def race(self, size: int, stream: int, position: Tensor, lane: Tensor | int = 0) -> Tensor:
         """[B, ..., V] float64 exponential variates. `argmax(probs / race)` has exactly the law `probs`, and the token
         with the `probs` of another model under the same race is the coupled draw (Gumbel-max in other words)."""
-        return self._racing(torch.arange(1, size + 1, device=position.device), stream, position, lane)
+        token = torch.arange(size, device=position.device) if self.token is None else self.token
+        return self._racing(token + 1, stream, position, lane)
 
     def _racing(self, runner: Tensor, stream: int, position: Tensor, lane: Tensor | int) -> Tensor:
         """The noise of the tokens `runner` - 1 alone, [R] or [B, ..., R]."""
@@ -77,6 +81,7 @@ class Draws:
         if few * _DEAR > probs.shape[-1]:
             return argmax(probs / self.race(probs.shape[-1], stream, position, lane))
         some, token = probs.topk(few, -1)
-        noise = self._racing(token + 1, stream, position, lane)
+        named = token if self.token is None else self.token[token]
+        noise = self._racing(named + 1, stream, position, lane)
         best = argmax(some / noise)
         return token.expand(*best.shape, -1).gather(-1, best[..., None])[..., 0]

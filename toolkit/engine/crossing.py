@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from toolkit.engine.evidence import Gathered
 from toolkit.protocols import Verdict
 from toolkit.trace.records import RowRecord
 from toolkit.tree import TokenTree
@@ -26,6 +28,8 @@ class Crossed:
     tip: list[int]
     bonus: list[int]
     sound: list[bool]  # all logits of the row's real nodes are numbers
+    gathered: Gathered | None = None
+    seen: np.ndarray | None = None  # [B, any] its block
 
     def check(self, b: int, position: int, pending: int) -> None:
         """Raise ValueError unless row b holds a tree that stands on the pending token, and sound logits."""
@@ -76,10 +80,11 @@ class Crossed:
         top = tuple(
             tuple((int(v["top_token"][i * k + j]), v["top_prob"][i * k + j]) for j in range(k)) for i in real if k
         )
+        parent = tuple(place[p] if (p := int(v["parent"][i])) >= 0 else -1 for i in real)
         return RowRecord(
             position=position,
             token=ints("token"),
-            parent=tuple(place[p] if (p := int(v["parent"][i])) >= 0 else -1 for i in real),
+            parent=parent,
             tip=place[self.tip[b]],
             bonus=self.bonus[b],
             emitted=tuple(emitted),
@@ -92,6 +97,9 @@ class Crossed:
             prob=floats("prob"),
             top=top,
             ended=ended,
+            evidence=self.gathered.record(b, self.seen[b], parent, real)
+            if self.gathered and self.seen is not None
+            else None,
         )
 
 
@@ -102,9 +110,10 @@ def cross(
     verdict: Verdict,
     top: int,
     extra: Mapping[str, Tensor] | None = None,
+    evidence: Gathered | None = None,
 ) -> Crossed:
     """Bring a step to the host. `top` > 0 also records the target's `top` likeliest next tokens after each node; `extra`
-    columns [B, any] travel along under their own names."""
+    columns [B, any] travel along under their own names, and so does what was gathered as evidence."""
     columns: dict[str, Tensor] = {"token": tree.token, "parent": tree.parent, "real": tree.real}
     if verdict.tests:
         t = verdict.tests
@@ -116,16 +125,26 @@ def cross(
     columns |= extra or {}
     unsound = (~logits.amax(-1).isfinite() & tree.real).any(1)
     last = torch.stack([verdict.tip, verdict.bonus, unsound], 1)
-    packed = torch.cat([*columns.values(), last.double()], 1).tolist()  # the widest type of all is float64
+    packed = torch.cat([*columns.values(), last.double()], 1)  # the widest type of all is float64
+    seen, width = None, packed.shape[1]
+    if evidence:
+        host = torch.cat([packed, evidence.block], 1).cpu()
+        packed, seen = host[:, :width], host[:, width:].numpy()
+    lines = packed.tolist()
     rows = []
-    for line in packed:
+    for line in lines:
         row, at = {}, 0
         for name, column in columns.items():
             row[name] = line[at : at + column.shape[1]]
             at += column.shape[1]
         rows.append(row)
     return Crossed(
-        rows, [int(line[-3]) for line in packed], [int(line[-2]) for line in packed], [not line[-1] for line in packed]
+        rows,
+        [int(line[-3]) for line in lines],
+        [int(line[-2]) for line in lines],
+        [not line[-1] for line in lines],
+        evidence,
+        seen,
     )
 
 

@@ -11,6 +11,7 @@ import torch
 
 from toolkit.drafting import Nothing
 from toolkit.engine.entry import Entry
+from toolkit.engine.evidence import gather
 from toolkit.engine.groups import Draft, grouped, guess, joined, judge, own
 from toolkit.engine.leaves import leaves, same_vocabulary, shares, taps_of
 from toolkit.engine.session import Session
@@ -34,6 +35,8 @@ class Engine:
     sampling, stopping  what requests ask for unless they say otherwise in `start`
     decode    token ids to text, for stop strings and `Session.texts`
     top       how many of the target's likeliest next tokens to record after each node; 0 costs nothing
+    evidence  how many of the likeliest tokens of target and drafter to record with all that a verdict depends on, so that
+              `toolkit.whatif` can judge the step again; 0 costs nothing, 64 some kilobytes a step and row
     """
 
     target: LM
@@ -43,6 +46,7 @@ class Engine:
     stopping: Stopping = field(default_factory=Stopping)
     decode: Decode | None = field(default=None, repr=False)
     top: int = 0
+    evidence: int = 0
 
     def start(
         self,
@@ -144,7 +148,10 @@ class Engine:
                 if observe := getattr(leaf, "observe", None):
                     observe(part.context, part.proposal, own(part, draft, reading.logits), verdict)
                     clock.mark("draft")
-        rows = session.commit(draft.tree, draft.confidence, reading, joined(verdicts, draft), self.top)
+        seen = None
+        if self.evidence:
+            seen = gather(draft, reading.logits, verdicts, [e.sampling for e in session.entries], self.evidence)
+        rows = session.commit(draft.tree, draft.confidence, reading, joined(verdicts, draft), self.top, seen)
         clock.mark("commit")
         return StepRecord(
             len(session.trace.steps),

@@ -59,7 +59,7 @@ class Draft:
             return cls(tuple(parts), p.tree, p.confidence, clock, began)
         size = max(p.proposal.tree.size for p in parts)
         trees = [_padded(p.proposal.tree, size) for p in parts]
-        order = _order(parts, trees[0].token.device)
+        order = seats(parts, trees[0].token.device)
         tree = TokenTree(
             torch.cat([t.token for t in trees])[order],
             torch.cat([t.parent for t in trees])[order],
@@ -119,7 +119,7 @@ def joined(verdicts: Sequence[Verdict], draft: Draft) -> Verdict:
     """The groups' verdicts as one of the whole batch."""
     if len(verdicts) == 1:
         return verdicts[0]
-    order = _order(draft.parts, verdicts[0].tip.device)
+    order = seats(draft.parts, verdicts[0].tip.device)
     every = [_tests(v, p.proposal.tree, draft.tree.size) for v, p in zip(verdicts, draft.parts, strict=True)]
 
     def rows(name: str) -> Tensor:
@@ -137,7 +137,7 @@ def own(part: Part, draft: Draft, logits: Tensor) -> Tensor:
     return logits[rows, : part.proposal.tree.size]
 
 
-def _order(parts: Sequence[Part], device: torch.device) -> Tensor:
+def seats(parts: Sequence[Part], device: torch.device) -> Tensor:
     """[B] where each row of the batch stands when the groups stand one after another."""
     return torch.tensor([b for p in parts for b in p.group.rows], device=device).argsort()
 

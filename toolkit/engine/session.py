@@ -16,6 +16,7 @@ from torch import Tensor
 from toolkit.cache import fill
 from toolkit.engine.crossing import cross
 from toolkit.engine.entry import SPARE, Entry
+from toolkit.engine.evidence import Gathered
 from toolkit.protocols import LM, Context, KVCache, Paging, Reading, Tap, Verdict
 from toolkit.sampling import BatchSampler, TokenLogprob, logprobs
 from toolkit.sampling.stopping import Judge
@@ -190,7 +191,13 @@ class Session:
         return Reading(reading.logits, feature)
 
     def commit(
-        self, tree: TokenTree, confidence: Tensor | None, reading: Reading, verdict: Verdict, top: int
+        self,
+        tree: TokenTree,
+        confidence: Tensor | None,
+        reading: Reading,
+        verdict: Verdict,
+        top: int,
+        evidence: Gathered | None = None,
     ) -> tuple[RowRecord | None, ...]:
         """Make the accepted path and the bonus part of the past, as far as each request goes. The one sync of a step.
 
@@ -200,7 +207,7 @@ class Session:
         extra = {}
         if any(e.sampling.logprobs is not None for e in self.entries):
             extra = logprobs.columns(self.sampler, reading.logits, tree, verdict.tip, verdict.bonus)
-        crossed = cross(tree, confidence, reading.logits, verdict, top, extra)
+        crossed = cross(tree, confidence, reading.logits, verdict, top, extra, evidence)
         for b, e in enumerate(self.entries):
             if not e.judge.reason:
                 crossed.check(b, e.length - 1, int(e.text[e.length - 1]))

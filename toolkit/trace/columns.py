@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from toolkit.trace.evidence import Evidence
 from toolkit.trace.lines import BROKEN, FORMAT, cut, headed, header
 from toolkit.trace.records import Event, Load, RowRecord, StepRecord
 from toolkit.trace.trace import Trace
@@ -72,6 +73,7 @@ def _lines(step: StepRecord) -> Iterator[dict[str, Any]]:
         told = {f.name: getattr(row, f.name) for f in fields(RowRecord)} if row else {}
         if row:
             told["top"] = [[{"token": t, "prob": p} for t, p in node] for node in row.top]
+            told["evidence"] = asdict(row.evidence) if row.evidence else None
         yield whole | {"row": b, "request": request} | told | (once if b == 0 else {})
 
 
@@ -102,9 +104,11 @@ def _step(lines: list[dict[str, Any]]) -> StepRecord:
 def _row(line: dict[str, Any]) -> RowRecord | None:
     if line["position"] is None:
         return None
-    told = ((f.name, line[f.name]) for f in fields(RowRecord))
+    told = ((f.name, line[f.name]) for f in fields(RowRecord) if f.name in line)  # fields may be younger than the file
     given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in told}
     given["top"] = tuple(tuple((n["token"], n["prob"]) for n in node) for node in given["top"])
+    if kept := given.get("evidence"):
+        given["evidence"] = Evidence(**kept | {"source": tuple(kept["source"])})
     return RowRecord(**given)
 
 
@@ -116,6 +120,7 @@ def _schema(arrow: Any) -> Any:
         "float": number,
         "str": text,
         "str | None": text,
+        "bytes": arrow.binary(),
         "EventKind": text,
         "tuple[int, ...]": arrow.list_(integer),
         "tuple[float, ...]": arrow.list_(number),
@@ -123,6 +128,8 @@ def _schema(arrow: Any) -> Any:
             arrow.list_(arrow.struct([("token", integer), ("prob", number)]))
         ),
     }
+
+    kinds["Evidence | None"] = arrow.struct([(f.name, kinds[str(f.type)]) for f in fields(Evidence)])
 
     def columns(record: Any, *names: str) -> list[tuple[str, Any]]:
         return [(f.name, kinds[str(f.type)]) for f in fields(record) if not names or f.name in names]

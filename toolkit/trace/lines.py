@@ -1,18 +1,21 @@
 """A trace as lines of JSON: a header, then one StepRecord a line.
 
 Records are objects with the names of their fields; fields at their default are left out. A number that is none (NaN) is
-null. What is infinite, which no rule of ours records, stands as Python's Infinity and is no JSON elsewhere.
+null. What is infinite, which no rule of ours records, stands as Python's Infinity and is no JSON elsewhere. The bytes of
+evidence are base64.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from math import isnan, nan
 from typing import Any
 
+from toolkit.trace.evidence import Evidence
 from toolkit.trace.records import Event, Load, RowRecord, StepRecord
 from toolkit.trace.trace import Trace
 
@@ -94,6 +97,8 @@ def _line(value: Any) -> bytes:
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return None if isnan(value) else value
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
     if isinstance(value, dict):
@@ -124,10 +129,18 @@ def _row(told: dict[str, Any]) -> RowRecord:
         given[name] = tuple(map(_number, given[name]))
     if "top" in given:
         given["top"] = tuple(tuple((token, _number(p)) for token, p in node) for node in given["top"])
+    if "evidence" in given:
+        given["evidence"] = _evidence(given["evidence"])
     return RowRecord(**given)
 
 
+def _evidence(told: dict[str, Any]) -> Evidence:
+    packed: dict[str, Any] = {name: b64decode(told[name], validate=True) for name in _BYTES & told.keys()}
+    return Evidence(**told | packed | {"source": tuple(told["source"])})
+
+
 _FLOATS = {f.name for f in fields(RowRecord) if f.type == "tuple[float, ...]"}
+_BYTES = {f.name for f in fields(Evidence) if f.type == "bytes"}
 
 
 def _number(told: float | None) -> float:

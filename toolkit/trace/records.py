@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from toolkit.trace.evidence import Evidence
+
 Origin = Literal["accepted", "bonus", "correction"]
 NOT_TESTED, ACCEPTED, REJECTED = 0, 1, 2
 
@@ -21,6 +23,7 @@ class RowRecord:
     confidence the drafter's own probability of a node given its path, where it knows one
     prob, top  the target's own probability of each node, and its `k` likeliest next tokens after each node, at
                temperature 1 and before any sampling parameter; empty unless the engine records them
+    evidence   what the verdict was made from, to judge the step again; None unless the engine records it
     """
 
     position: int  # of the pending token in the row's text, counted from 0
@@ -38,6 +41,7 @@ class RowRecord:
     prob: tuple[float, ...] = ()
     top: tuple[tuple[tuple[int, float], ...], ...] = ()
     ended: str | None = None  # why the request ended in this step
+    evidence: Evidence | None = None
 
     @property
     def path(self) -> tuple[int, ...]:

@@ -9,6 +9,7 @@
 | Replay      | the same views of a saved run                                | those of its parts                |
 | ServingView | a server's pages, queues, last events and prefix cache       | scene (changes by messages)       |
 | TrainingView | loss, right guesses by depth and acceptance of a head in training | plotly's own                    |
+| WhatIf      | a step beside itself, judged by another rule, seed, temperature or smaller tree | those of its parts |
 
 `ServerWatch` keeps a ServingView up to date with a live server, from a thread of its own.
 `drift_figure` draws what lossy rules gain and cost, from `toolkit.verification.drift.frontier`;
@@ -27,3 +28,4 @@ from toolkit.widgets.training import TrainingView as TrainingView
 from toolkit.widgets.training import coverage_figure as coverage_figure
 from toolkit.widgets.training import mask_figure as mask_figure
 from toolkit.widgets.tree import TreeView as TreeView
+from toolkit.widgets.whatif import WhatIf as WhatIf
