@@ -232,6 +232,23 @@ def test_another_target_brings_its_own_drafters(open_lab):
     assert open_lab.wait().reasons == ["length"]
 
 
+def test_what_if_asks_about_the_shown_step(open_lab):
+    with pytest.raises(ValueError, match="make one first"):
+        open_lab.what_if()
+    open_lab.step()
+    open_lab.wait()
+    with pytest.raises(ValueError, match="without evidence"):
+        open_lab.what_if()
+    made = lab(evidence=16, drafter="early exit, tree")
+    made.step(2)
+    made.wait()
+    panel = made.what_if()
+    panel.settle()
+    assert "<svg" in panel.html
+    panel.close()
+    made.close()
+
+
 class Fails:
     def propose(self, context):
         raise RuntimeError("a <b>drafter</b> in the making")

@@ -29,6 +29,7 @@ from toolkit.widgets.ribbon import Ribbon
 from toolkit.widgets.screen import Screen
 from toolkit.widgets.stage import Stage
 from toolkit.widgets.tree import TreeView
+from toolkit.widgets.whatif import WhatIf
 
 Target = str | Path | zoo.Loaded
 
@@ -45,6 +46,7 @@ class Lab:
     drafters  the menu, name to drafter; by default those of `engine.parts.menu`
     rule      by default exact rejection sampling
     prompts   several prompts at once, one row each, instead of `prompt`
+    evidence  likeliest tokens to record a node, so that `what_if` can judge a step again; 64 do for most, 0 costs nothing
 
     `engine`, `live`, `session` and `trace` are the real things: a drafter or rule assigned to `lab.engine` is used from the next
     step on and shown, sampling and stopping from the next run on. Nothing is generated before `run()`, `step()` or their
@@ -66,6 +68,7 @@ class Lab:
         targets: Sequence[Target] = (),
         dtype: str = "bfloat16",
         delay: float = 0.0,
+        evidence: int = 0,
     ) -> None:
         stopping = Stopping(max_new_tokens)  # refused before a model is loaded, if it is wrong
         self._dtype, self._targets = dtype, {_name(t): t for t in (target, *targets)}
@@ -79,6 +82,7 @@ class Lab:
             stopping=replace(stopping, tokens=loaded.stop_tokens),
             decode=loaded.decode,
             top=5,
+            evidence=evidence,
         )
         if rule is not None:
             self.engine.rule = rule
@@ -205,6 +209,20 @@ class Lab:
     @row.setter
     def row(self, row: int) -> None:
         self.controls.row.value = row
+
+    def what_if(self) -> WhatIf:
+        """A panel in which the shown step is judged again by other rules, numbers and seeds, without the model; close it when done.
+
+        Raises ValueError before the first step, and for a run that recorded no evidence.
+        """
+        record = self.trace.steps[self.step_shown].rows[self.row] if self.trace.steps else None
+        if record is None:
+            raise ValueError("there is no step of this row to ask about: make one first")
+        if record.evidence is None:
+            raise ValueError("this step was recorded without evidence: make the Lab with evidence=64, and run again")
+        panel = WhatIf(self.loaded.decode)
+        panel.show(record, self.step_shown)
+        return panel
 
     def snapshot(self) -> HTML:
         """What is on the screen as plain HTML, for pages without a kernel."""
