@@ -61,7 +61,7 @@ export default () => {
     const live = make("div", { class: "sd-live", "aria-live": "polite" }, root);
 
     let spans = [], starts = new Map();              // a span a piece; where each step begins
-    let block, filled = 0, scale = 1, cursor = -1, hovered = -1, marked = [];
+    let block, filled = 0, scale = 0, spent = 0, cursor = -1, hovered = -1, marked = [];
     let atEnd = true, frame = 0, followed = NaN;     // known without asking the page for its layout at every token
     pane.addEventListener("scroll", () => { atEnd = pane.scrollHeight - pane.scrollTop - pane.clientHeight < 40; });
 
@@ -77,7 +77,6 @@ export default () => {
     function later() { frame ||= requestAnimationFrame(settle); }
 
     function add(from) {
-      let most = scale;
       for (let i = from; i < pieces.length; i++) {
         const [text, origin, step] = pieces[i];
         if (!starts.has(step)) starts.set(step, i);
@@ -89,19 +88,21 @@ export default () => {
         }
         const span = make("span", { class: "piece " + origin, "data-i": i, "data-step": step }, block);
         if (origin === "accepted") span.dataset.depth = i - starts.get(step) + 1;
-        if (ms[i] > 0) { span.style.setProperty("--ms", ms[i]); most = Math.max(most, ms[i]); }
+        if (ms[i] > 0) { span.style.setProperty("--ms", ms[i]); spent += ms[i]; }
         write(span, text);
         spans.push(span);
         filled++;
       }
-      while (scale < most) scale *= 2;               // seldom: a new scale restyles every token
-      pane.style.setProperty("--scale", scale);
+      // A full shade is three times the mean, or nearly: a power of two, for a new scale restyles every token.
+      const fit = 2 ** Math.round(Math.log2(3 * spent / spans.length || 1));
+      if (fit !== scale) pane.style.setProperty("--scale", scale = fit);
       later();
     }
 
     function cut(to) {
       for (const span of spans.splice(to)) {
         const home = span.parentNode;
+        spent -= Number(span.style.getPropertyValue("--ms"));
         span.remove();
         if (!home.hasChildNodes()) home.remove();
       }
@@ -116,7 +117,7 @@ export default () => {
 
     function reset() {
       atEnd = true;
-      spans = []; starts = new Map(); marked = []; block = null; scale = 1; cursor = hovered = -1;
+      spans = []; starts = new Map(); marked = []; block = null; spent = 0; cursor = hovered = -1;
       pane.replaceChildren();
       write(make("bdi", { class: "prompt" }, pane), model.get("prompt") || "");
       add(0);
