@@ -127,6 +127,9 @@ def test_blocks_do_not_change_the_text_and_the_page_does_not_move(show):
     page = show(ribbon={**RIBBON, "prompt": "", "pieces": words, "ms": []})
     assert page.locator(".sd-block").count() > 5
     assert page.eval_on_selector(".sd-text", "(e) => e.textContent") == "".join(w[0] for w in words)
+    page.wait_for_function(
+        "() => { const e = document.querySelector('.sd-text'); return e.scrollHeight - e.scrollTop - e.clientHeight < 3; }"
+    )
     page.evaluate("ribbon.set('shown', 250)")
     assert marked(page) == ["1000", "1001", "1002", "1003"]
     inside = "() => { const a = document.querySelector('.shown').getBoundingClientRect(), b = document.querySelector('.sd-text').getBoundingClientRect(); return a.top >= b.top && a.bottom <= b.bottom; }"

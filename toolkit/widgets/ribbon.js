@@ -62,15 +62,22 @@ export default () => {
 
     let spans = [], starts = new Map();              // a span a piece; where each step begins
     let block, filled = 0, scale = 0, spent = 0, cursor = -1, hovered = -1, marked = [];
-    let atEnd = true, frame = 0, followed = NaN;     // known without asking the page for its layout at every token
-    pane.addEventListener("scroll", () => { atEnd = pane.scrollHeight - pane.scrollTop - pane.clientHeight < 40; });
+    let atEnd = true, top = 0, frame = 0, followed = NaN;  // known without asking the page for its layout at every token
+    pane.addEventListener("scroll", () => {          // text that grows is not a hand that scrolls up
+      const near = pane.scrollHeight - pane.scrollTop - pane.clientHeight < 40;
+      if (near || pane.scrollTop < top) atEnd = near;
+      top = pane.scrollTop;
+      if (atEnd && model.get("shown") < 0) later();  // blocks that come into sight get their true height
+    });
+    const sized = new ResizeObserver(() => later()); // drawn before it was in the page, it had no end to go to
+    sized.observe(pane);
 
     function settle() {
       frame = 0;
       mark();
       const asked = model.get("shown");
       if (asked >= 0 && asked !== followed && marked[0]) reveal(marked[0]);
-      else if (asked < 0 && atEnd) pane.scrollTop = pane.scrollHeight;
+      else if (asked < 0 && atEnd && pane.scrollHeight - pane.clientHeight > pane.scrollTop + 1) pane.scrollTop = pane.scrollHeight;
       followed = asked;
     }
 
@@ -207,7 +214,7 @@ export default () => {
     views.add(view);
     model.on("change:shown", later);
     reset();
-    return () => { views.delete(view); model.off("change:shown", later); cancelAnimationFrame(frame); };
+    return () => { views.delete(view); sized.disconnect(); model.off("change:shown", later); cancelAnimationFrame(frame); };
   }
 
   return { initialize, render };

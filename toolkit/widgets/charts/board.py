@@ -59,7 +59,7 @@ class Charts:
         }
         menu = w.HBox([*self._buttons.values()])
         menu.add_class("sd-charts-menu")
-        self._board = w.HBox([], layout=w.Layout(flex_flow="row wrap", align_items="flex-start"))
+        self._board = w.HBox([], layout=w.Layout(flex_flow="row wrap", align_items="flex-start", overflow="visible", grid_gap="8px"))
         self.widget = w.VBox([menu, self._board])
         self.widget.add_class("sd-charts")
         self.shown = shown

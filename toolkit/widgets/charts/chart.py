@@ -15,7 +15,7 @@ from toolkit.trace.measures import Rate
 BLUE, VERMILION, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#009e73", "#b8609a", "#80868b"
 INK = "#6a7178"  # of text where no style sheet gives the page's own: 4.5:1 on white
 GRID = "rgba(128,134,139,0.25)"
-HEIGHT = 230  # pixels
+WIDTH, HEIGHT = 304, 230  # pixels: a figure that has to ask the page for its room is drawn twice, and at first too wide
 
 Arrays = dict[str, dict[str, Any]]
 
@@ -103,7 +103,7 @@ def layout() -> dict[str, Any]:
     return {
         "height": HEIGHT,
         "margin": {"l": 8, "r": 8, "t": 26, "b": 8},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}},
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}, "traceorder": "normal"},
         "template": "none",
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",

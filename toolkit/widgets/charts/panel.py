@@ -10,7 +10,7 @@ from typing import Any
 import ipywidgets as w
 import plotly.graph_objects as go
 
-from toolkit.widgets.charts.chart import Arrays, Chart, layout
+from toolkit.widgets.charts.chart import WIDTH, Arrays, Chart, layout
 
 CSS = Path(__file__).parent / "charts.css"
 
@@ -35,11 +35,11 @@ class Panel:
 
     def __init__(self, chart: Chart) -> None:
         self.chart = chart
-        self.figure = Figure(go.Figure(chart.traces(), {**layout(), **chart.axes()}))
-        self.figure._config = {"displayModeBar": False, "responsive": True}
+        self.figure = Figure(go.Figure(chart.traces(), {**layout(), **chart.axes(), "width": WIDTH}))
+        self.figure._config = {"displayModeBar": False}
         self.caption = w.HTML(layout=w.Layout(margin="0"))
         self.caption.add_class("sd-caption")
-        self.box = w.VBox([self.caption], layout=w.Layout(flex="1 1 320px", min_width="300px"))
+        self.box = w.VBox([self.caption], layout=w.Layout(width=f"{WIDTH}px", overflow="visible"))
         self._drawn: Arrays = {}
 
     def draw(self) -> None:

@@ -67,7 +67,9 @@ class PhaseTimes:
         drawn = windows(len(s))
         x, labels = [s.place(w) for w in drawn], [s.label(w) for w in drawn]
         found: Arrays = {
-            name: {"x": x, "y": [round(s.mean(i, w), 3) for w in drawn], "customdata": labels, "visible": s.sum(i) > 0}
+            name: {"x": x, "y": [round(s.mean(i, w), 3) for w in drawn], "customdata": labels, "visible": True}
+            if s.sum(i) > 0
+            else {"x": [], "y": [], "visible": False}
             for i, name in enumerate(LOOKS)
         }
         floor = self.floor
