@@ -10,7 +10,7 @@ from xml.dom.minidom import parseString
 import pytest
 
 from toolkit.trace import Load, RowRecord, StepRecord, measures, metrics
-from toolkit.widgets.charts import CHARTS, DEFAULT, Charts
+from toolkit.widgets.charts import CHARTS, DEFAULT, Charts, figure
 from toolkit.widgets.charts.chart import NOTHING, Given, read
 from toolkit.widgets.charts.series import POINTS, TAIL, Series, Sorted, windows
 from toolkit.widgets.follow import Follower
@@ -268,6 +268,10 @@ def test_static_pictures_hold_the_same_and_no_markup_of_a_stranger():
     charts = Charts()
     plain = charts.static(STEPS)
     assert list(next(t for t in plain.data if t.name == "tokens").y) == [3, 2, 1, 1]
+    nothing = charts.static([])
+    assert "No step yet" in nothing.layout.annotations[0].text and nothing.layout.xaxis.visible is False
+    with pytest.raises(ValueError, match="at least one chart"):
+        figure([])
     picture = charts.svg(STEPS)
     parseString(picture)
     assert picture.count("<title>") == 3 and "<script" not in picture and "acceptance length" in picture

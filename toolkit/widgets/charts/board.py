@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import ipywidgets as w
-from plotly.subplots import make_subplots
 
 from toolkit.trace import StepRecord
-from toolkit.widgets.charts.calibration import Calibration
-from toolkit.widgets.charts.chart import HEIGHT, NOTHING, Chart, Given, layout, read
-from toolkit.widgets.charts.depth import AcceptanceByDepth
-from toolkit.widgets.charts.load import PagesAndSlots
-from toolkit.widgets.charts.panel import Panel, put
-from toolkit.widgets.charts.phases import PhaseTimes
-from toolkit.widgets.charts.rank import AcceptanceByRank
+from toolkit.widgets.charts.chart import Chart, Given, read
+from toolkit.widgets.charts.menu import CHARTS, DEFAULT, known
+from toolkit.widgets.charts.panel import Panel
 from toolkit.widgets.charts.svg import svg
-from toolkit.widgets.charts.throughput import Throughput
-from toolkit.widgets.charts.tokens import TokensPerStep
+from toolkit.widgets.charts.whole import figure, fill
 from toolkit.widgets.follow import Follower
-
-CHARTS: dict[str, Callable[[int, Given], Chart]] = {
-    "tokens": lambda row, _: TokensPerStep(row),
-    "depth": lambda row, _: AcceptanceByDepth(row),
-    "phases": PhaseTimes,
-    "throughput": Throughput,
-    "rank": lambda row, _: AcceptanceByRank(row),
-    "calibration": lambda row, _: Calibration(row),
-    "pages": lambda row, _: PagesAndSlots(row),
-}
-DEFAULT = ("tokens", "depth", "phases")
 
 
 class Charts:
@@ -52,6 +35,7 @@ class Charts:
         self._row = 0
         self._follower = Follower()
         self._panels: dict[str, Panel] = {}
+        self._setting = False  # the buttons are moved by us
         self._lock = threading.RLock()  # buttons are pressed in another thread than updates come from
         self._buttons = {
             name: w.ToggleButton(description=name, tooltip=make(0, self._given).title, layout=w.Layout(width="auto"))
@@ -59,7 +43,9 @@ class Charts:
         }
         menu = w.HBox([*self._buttons.values()])
         menu.add_class("sd-charts-menu")
-        self._board = w.HBox([], layout=w.Layout(flex_flow="row wrap", align_items="flex-start", overflow="visible", grid_gap="8px"))
+        self._board = w.HBox(
+            [], layout=w.Layout(flex_flow="row wrap", align_items="flex-start", overflow="visible", grid_gap="8px")
+        )
         self.widget = w.VBox([menu, self._board])
         self.widget.add_class("sd-charts")
         self.shown = shown
@@ -83,8 +69,10 @@ class Charts:
                     self._panels[name].draw()
             self._panels = {n: self._panels[n] for n in names}
             self._board.children = [p.box for p in self._panels.values()]
+            self._setting = True
             for name, button in self._buttons.items():
                 button.value = name in names
+            self._setting = False
 
     def update(self, steps: Sequence[StepRecord], row: int = 0) -> None:
         """Show these steps of a row."""
@@ -129,56 +117,5 @@ class Charts:
         return read(CHARTS[name](self._row, self._given), steps)
 
     def _pressed(self, _: object) -> None:
-        wanted = tuple(name for name, button in self._buttons.items() if button.value)
-        if wanted != self.shown:
-            self.shown = wanted
-
-
-def known(names: Iterable[str]) -> tuple[str, ...]:
-    """The names in the menu's order. Raises ValueError for one that is not in it."""
-    names = tuple(names)
-    for name in names:
-        if name not in CHARTS:
-            raise ValueError(f"there is no chart {name!r}: choose from {', '.join(CHARTS)}")
-    return tuple(name for name in CHARTS if name in names)
-
-
-def figure(names: Iterable[str] = DEFAULT) -> Any:
-    """An empty plain figure of some charts, at most three a line."""
-    charts = [CHARTS[name](0, Given()) for name in known(names)]
-    columns = min(3, len(charts))
-    rows = -(-len(charts) // columns)
-    second = {"secondary_y": True}
-    made = make_subplots(
-        rows=rows,
-        cols=columns,
-        subplot_titles=[c.title for c in charts],
-        specs=[[second if i * columns + j < len(charts) else None for j in range(columns)] for i in range(rows)],
-        horizontal_spacing=0.07,
-    )
-    made.update_layout(
-        **{**layout(), "height": HEIGHT * rows + 40, "legend": {"orientation": "h", "y": -0.15, "yanchor": "top"}}
-    )
-    made.update_layout(margin={"l": 36, "r": 10, "t": 28, "b": 44})
-    for i, chart in enumerate(charts):
-        at = {"row": i // columns + 1, "col": i % columns + 1}
-        for trace in chart.traces():
-            right = trace.yaxis == "y2"
-            trace.update(legendgroup=chart.title, meta=i)
-            made.add_trace(trace, secondary_y=right, **at)
-        axes = chart.axes()
-        made.update_xaxes(axes["xaxis"], **at)
-        made.update_yaxes(axes["yaxis"], secondary_y=False, **at)
-    return made
-
-
-def fill(
-    fig: Any, steps: Sequence[StepRecord], row: int = 0, *, names: Iterable[str] = DEFAULT, given: Given = NOTHING
-) -> None:
-    """Put steps of a row into a figure that `figure` made of the same names. A chart with nothing to show says so in its
-    place."""
-    for i, name in enumerate(known(names)):
-        chart = read(CHARTS[name](row, given), steps)
-        arrays = chart.arrays()
-        put([t for t in fig.data if t.meta == i], arrays)
-        fig.layout.annotations[i].text = chart.title if arrays else f"{chart.title}: nothing to show"
+        if not self._setting:
+            self.shown = [name for name, button in self._buttons.items() if button.value]

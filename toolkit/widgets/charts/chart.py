@@ -103,7 +103,14 @@ def layout() -> dict[str, Any]:
     return {
         "height": HEIGHT,
         "margin": {"l": 8, "r": 8, "t": 26, "b": 8},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}, "traceorder": "normal"},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1.02,
+            "yanchor": "bottom",
+            "font": {"size": 11},
+            "traceorder": "normal",
+        },
         "template": "none",
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",

@@ -45,7 +45,7 @@ def _chart(chart: Chart) -> Iterator[str]:
     stacked = _stack(traces)
     top = max([y for _, a, _ in stacked for y in a["y"]] or [1]) or 1
     if (fixed := chart.axes()["yaxis"].get("range")) is not None:
-        top = fixed[1]
+        top = min(1.0, fixed[1])  # a share: what is above leaves room for marks on a live chart
     xs = [x for _, a, _ in stacked for x in a["x"]]
     low, high = min(xs), max(xs)
     if low == high:
@@ -60,17 +60,21 @@ def _chart(chart: Chart) -> Iterator[str]:
     percent = chart.axes()["yaxis"].get("tickformat") == ".0%"
     for share in (0, 0.5, 1):
         y = HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
-        said = f"{share * top:.0%}" if percent else f"{share * top:.3g}"
+        said = f"{share * top:.0%}" if percent else _number(share * top)
         yield f'<path d="M{LEFT},{y:.1f}H{WIDTH - RIGHT}" stroke="{LINE}"/>'
         yield f'<text x="{LEFT - 4}" y="{y + 4:.1f}" text-anchor="end" fill="{QUIET}">{said}</text>'
     for x, anchor in ((low, "start"), (high, "end")):
         place = at(x, 0).split(",")[0]
-        yield f'<text x="{place}" y="{HEIGHT - BOTTOM + 14}" text-anchor="{anchor}" fill="{QUIET}">{x:.4g}</text>'
+        yield f'<text x="{place}" y="{HEIGHT - BOTTOM + 14}" text-anchor="{anchor}" fill="{QUIET}">{_number(x)}</text>'
     middle = (LEFT + WIDTH - RIGHT) / 2
     title = escape(chart.axes()["xaxis"]["title"]["text"])
     yield f'<text x="{middle}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle" fill="{QUIET}">{title}</text>'
     yield from _drawn(stacked, at)
     yield from _legend(stacked)
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _stack(traces: Sequence[tuple[Any, dict[str, Any]]]) -> list[tuple[Any, dict[str, Any], list[float] | None]]:
