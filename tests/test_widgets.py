@@ -146,7 +146,7 @@ def test_a_run_shows_its_last_step_and_all_its_text(open_lab):
     assert c.scrubber.max == c.scrubber.value == n - 1 == open_lab.step_shown == open_lab.tree.scene["step"]
     assert "".join(p[0] for p in open_lab.ribbon.pieces) == session.texts[0]
     assert "<b>done</b>" in c.status.value and "ended by length" in c.status.value
-    assert len(open_lab.charts.widget.data[0].x) == n
+    assert len(open_lab.charts.figure("tokens").data[0].x) == n
 
 
 def test_the_scrubber_and_code_move_each_other(open_lab):

@@ -5,6 +5,8 @@ All look at the children of kept nodes alone: of other guesses nobody knows what
 - rank acceptance   P(the child of rank r is the accepted one | its parent was kept and it was drafted). Ranks follow the
                     drafter's own probability, siblings of equal or unknown probability their order. What `planned.optimal`
                     and `from_ranks` plan with.
+- drawn rank        the same over all depths, siblings ranked in the order they were drawn in.
+- target rank       where an accepted guess stood among the target's own likeliest tokens, as far as those were recorded.
 - calibration       does a guess of confidence c come true in c of all cases: reliability by bins, and the expected
                     calibration error (Naeini et al. 2015; Guo et al. 2017).
 - draft cost        milliseconds of drafting for each guess that was sent.
@@ -72,6 +74,57 @@ def rank_acceptance(steps: Sequence[StepRecord], row: int | None = None) -> list
     ]
 
 
+def drawn_rank_acceptance(steps: Sequence[StepRecord], row: int | None = None) -> list[Rate]:
+    """One rate a drawn rank from 0 on."""
+    reached, accepted = Counter[int](), Counter[int]()
+    for r in row_steps(steps, row):
+        for rank, right in drawn_ranks(r):
+            reached[rank] += 1
+            accepted[rank] += right
+    return [Rate(reached[rank], accepted[rank]) for rank in range(max(reached, default=-1) + 1)]
+
+
+def target_ranks(steps: Sequence[StepRecord], row: int | None = None) -> Counter[int]:
+    """How many accepted guesses had which target rank, from 0 on; -1 counts those beyond the recorded tokens. Empty
+    where the target's tokens were not recorded."""
+    return Counter(rank for r in row_steps(steps, row) for rank in accepted_target_ranks(r))
+
+
+def drawn_ranks(r: RowRecord) -> Iterator[tuple[int, bool]]:
+    """For each child of a kept node: its drawn rank, and whether it was kept."""
+    kept = set(r.path)
+    for _, children in _children_of_the_path(r):
+        for rank, node in enumerate(children):
+            yield rank, node in kept
+
+
+def accepted_target_ranks(r: RowRecord) -> Iterator[int]:
+    """The target rank of each accepted guess, -1 beyond the recorded tokens; nothing where none were recorded."""
+    if r.top:
+        for parent, node in zip(r.path, r.path[1:], strict=False):
+            yield next((i for i, (token, _) in enumerate(r.top[parent]) if token == r.token[node]), -1)
+
+
+def sure_guesses(r: RowRecord) -> Iterator[tuple[float, bool]]:
+    """For each child of a kept node: the drafter's confidence in it, and whether it was kept. Nothing where the drafter
+    names no confidence."""
+    if r.confidence:
+        kept = set(r.path)
+        for _, children in _children_of_the_path(r):
+            for node in children:
+                yield r.confidence[node], node in kept
+
+
+def drawn_guesses(r: RowRecord) -> Iterator[tuple[float, bool]]:
+    """For each child of a kept node that was drawn by chance: the probability q it was drawn with, and whether it was
+    kept. Nothing where all guesses were certain."""
+    kept = set(r.path)
+    for _, children in _children_of_the_path(r):
+        for node in children:
+            if r.q[node] < 1:
+                yield r.q[node], node in kept
+
+
 def reliability(steps: Sequence[StepRecord], row: int | None = None, *, bins: int = 10) -> list[Bin]:
     """The bins of equal width that hold any guess; none where the drafter names no confidence. Raises ValueError for
     bins below one."""
@@ -80,22 +133,22 @@ def reliability(steps: Sequence[StepRecord], row: int | None = None, *, bins: in
     count, right = Counter[int](), Counter[int]()
     sure: dict[int, float] = {}
     for r in row_steps(steps, row):
-        if not r.confidence:
-            continue
-        kept = set(r.path)
-        for _, children in _children_of_the_path(r):
-            for node in children:
-                b = min(bins - 1, int(r.confidence[node] * bins))
-                count[b] += 1
-                right[b] += node in kept
-                sure[b] = sure.get(b, 0.0) + r.confidence[node]
+        for confidence, kept in sure_guesses(r):
+            b = min(bins - 1, int(confidence * bins))
+            count[b] += 1
+            right[b] += kept
+            sure[b] = sure.get(b, 0.0) + confidence
     return [Bin(b / bins, (b + 1) / bins, sure[b] / count[b], Rate(count[b], right[b])) for b in sorted(count)]
 
 
 def calibration_error(steps: Sequence[StepRecord], row: int | None = None, *, bins: int = 10) -> float:
     """Expected calibration error, 0..1: the bins' gaps between confidence and frequency, weighted by their guesses. NaN
     where the drafter names no confidence."""
-    found = reliability(steps, row, bins=bins)
+    return error_of(reliability(steps, row, bins=bins))
+
+
+def error_of(found: Sequence[Bin]) -> float:
+    """`calibration_error` of these bins."""
     total = sum(b.outcome.reached for b in found)
     return sum(b.outcome.reached * abs(b.confidence - b.outcome.rate) for b in found) / total if total else nan
 

@@ -11,6 +11,8 @@
 - drafted tokens      guesses sent to the target: real nodes without the roots.
 - verified tokens     real nodes in target passes, the roots included.
 - discarded tokens    drafted tokens that were not committed.
+- floor               median milliseconds of a target pass over one node: what a step cannot go below. Measured on the
+                      steps of one node among those given, never estimated.
 
 Acceptance by depth, prefix acceptance and draft token acceptance speak of verdicts, all else of what was committed: the two
 differ where a request ends inside an accepted run.
@@ -165,15 +167,31 @@ def phase_ms_by_rows(steps: Sequence[StepRecord]) -> dict[int, dict[str, PhaseMs
     }
 
 
+def floor_ms(steps: Sequence[StepRecord]) -> PhaseMs | None:
+    """The floor, and of how many steps of one node it is the median; None where there are none."""
+    found = [s.ms["target"] for s in steps if s.nodes == 1 and "target" in s.ms]
+    return PhaseMs(median(found), len(found)) if found else None
+
+
+def plain_ms(step: StepRecord) -> float | None:
+    """What plain decoding would have taken for a step of one node: its milliseconds without drafting and prefill. None
+    for a step that carried guesses."""
+    return sum(ms for name, ms in step.ms.items() if name not in ("draft", "prefill")) if step.nodes == 1 else None
+
+
+def reached_depths(r: RowRecord) -> set[int]:
+    """The depths that had a node whose path before it was kept."""
+    path, depth = set(r.path), r.depth
+    return {depth[i] for i, parent in enumerate(r.parent) if parent in path}
+
+
 def by_depth(rows: Iterable[RowRecord]) -> list[DepthAcceptance]:
     """`acceptance_by_depth` of these row steps."""
     reached: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
     for r in rows:
-        path = r.path
-        depth = r.depth
-        accepted.update(range(1, len(path)))
-        reached.update({depth[i] for i, parent in enumerate(r.parent) if parent in path})
+        accepted.update(range(1, len(r.path)))
+        reached.update(reached_depths(r))
     return [DepthAcceptance(d, reached[d], accepted[d]) for d in range(1, max(reached, default=0) + 1)]
 
 

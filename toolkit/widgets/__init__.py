@@ -4,7 +4,8 @@
 |-------------|--------------------------------------------------------------|-----------------------------------|
 | TreeView    | one step's token tree, with a card for every node            | scene, chosen                     |
 | Ribbon      | the text, each token by how it came; a click gives its step  | shown, clicked (text by messages) |
-| Charts      | tokens per step, acceptance by depth, time by phase          | plotly's own                      |
+| Charts      | seven charts to choose from, each with its sentence          | plotly's own                      |
+| Timeline    | the steps as a strip of bars; dragging along it scrubs       | steps, shown (bars by messages)   |
 | Lab         | all of them, with the controls of a live run                 | those of its parts                |
 | Replay      | the same views of a saved run                                | those of its parts                |
 | ServingView | a server's pages, queues, last events and prefix cache       | scene (changes by messages)       |
@@ -24,6 +25,7 @@ from toolkit.widgets.replay import Replay as Replay
 from toolkit.widgets.ribbon import Ribbon as Ribbon
 from toolkit.widgets.serving import ServerWatch as ServerWatch
 from toolkit.widgets.serving import ServingView as ServingView
+from toolkit.widgets.timeline import Timeline as Timeline
 from toolkit.widgets.training import TrainingView as TrainingView
 from toolkit.widgets.training import coverage_figure as coverage_figure
 from toolkit.widgets.training import mask_figure as mask_figure
