@@ -10,7 +10,7 @@ function shown(view, model, el) {
 async function main(views) {
   const run = await unpacked("run");
   const tree = new Model({ scene: {}, chosen: -1, collapse_below: -1, weight_by: "p", walked: -1, cost: 0 });
-  const text = new Model({ prompt: "", pieces: [], shown: -1, clicked: -1 });
+  const text = new Model({ prompt: "", pieces: [], ms: [], shown: -1, clicked: -1 });
   let row = 0, step = -1, playing = 0;
   const scrubber = $("step"), last = () => run.rows[row].scenes.length - 1;
 
@@ -29,6 +29,7 @@ async function main(views) {
     row = to;
     scrubber.max = last();
     text.set("prompt", run.rows[row].prompt);
+    text.set("ms", run.rows[row].ms);
     text.set("pieces", run.rows[row].pieces);
     show(last());
   }

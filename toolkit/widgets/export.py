@@ -91,7 +91,7 @@ def _row(steps: Sequence[StepRecord], row: int, prompt: str, decode: Decode) -> 
     ribbon.update(steps)
     ended = next((i for i in range(len(steps), 0, -1) if steps[i - 1].rows[row]), 0)
     scenes = [scene(r, decode, s.step) if (r := s.rows[row]) else None for s in steps[:ended]]
-    made = {"prompt": ribbon.prompt, "pieces": list(ribbon.pieces), "scenes": scenes}
+    made = {"prompt": ribbon.prompt, "pieces": list(ribbon.pieces), "ms": list(ribbon.ms), "scenes": scenes}
     ribbon.close()
     return made
 

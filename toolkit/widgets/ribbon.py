@@ -62,7 +62,7 @@ class Ribbon(anywidget.AnyWidget):
         for step in fresh:
             read = self._read(step)
             pieces += read
-            ms += [round(step.total_ms / len(read), 3)] * len(read)
+            ms += [round(step.total_ms / len(read), 3)] * len(read) if read else []  # the row had ended before
         if pieces:
             begin = len(self.pieces)  # written before it is sent: a page that opens in between has it, or gets it
             self.pieces.extend(pieces)
