@@ -65,8 +65,8 @@ def test_watch_pause_step_rewind_swap_scrub_and_look(server, browser, pictures, 
     assert tab.step() == -1
     tab.button("Run").click()
     tab.until(f"() => ({SHOWN})() >= 3")
-    first = page.locator(".sd-tree").first.get_attribute("aria-label")
-    tab.until("(first) => document.querySelector('.sd-tree').getAttribute('aria-label') !== first", first)
+    first = page.locator(".sd-pane").first.get_attribute("aria-label")
+    tab.until("(first) => document.querySelector('.sd-pane').getAttribute('aria-label') !== first", first)
 
     tab.button("Pause").click()
     time.sleep(0.3)
@@ -91,7 +91,7 @@ def test_watch_pause_step_rewind_swap_scrub_and_look(server, browser, pictures, 
     tab.button("Step").click()
     tab.until(f"(n) => ({SHOWN})() === n", newest + 1)
 
-    page.locator(".sd-tree").first.focus()
+    page.locator(".sd-pane").first.focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)
     page.wait_for_selector(".sd-card:not([hidden])")
