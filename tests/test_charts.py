@@ -249,6 +249,14 @@ def test_the_board_shows_what_is_chosen_and_what_there_is():
         Charts(floor_ms=0)
 
 
+def test_all_figures_of_a_board_share_one_copy_of_plotly():
+    """A copy is megabytes: one in each figure would be sent, read and kept as often as there are charts."""
+    charts = Charts(tuple(CHARTS))
+    states = [charts.figure(name).get_state() for name in CHARTS]
+    assert len({s["_library"] for s in states}) == 1 and all(len(s["_esm"]) < 10_000 for s in states)
+    assert "export" in charts._library.code and len(charts._library.code) > 1_000_000
+
+
 def test_another_row_is_drawn_anew():
     both = [StepRecord(s.step, (s.rows[0], FORK), "d", "r", 4, s.ms) for s in STEPS]
     charts = Charts()
