@@ -11,7 +11,7 @@ async function shared(model) {
 }
 
 export default () => {
-  let figure;
+  let figure, own, heard = null;   // own: only it can take back what was heard through it
   return {
     async initialize({ model }) {
       const early = [];                                // orders that came before there was anybody to follow them
@@ -19,9 +19,16 @@ export default () => {
       for (const [name, note] of keep) model.on("change:" + name, note);
       figure = await shared(model);
       for (const [name, note] of keep) model.off("change:" + name, note);
-      figure.initialize({ model });
+      own = model;
+      figure.initialize({ model: Object.create(model, { on: { value: (event, f) => { heard?.push([event, f]); model.on(event, f); } } }) });
       for (const [name, order] of early) { model.set(name, null); model.set(name, order); }
     },
-    render: (context) => figure.render(context),
+    // plotly's view goes on listening when it is taken from the page, and fails at the next order: what it listens to is noted.
+    render(context) {
+      const mine = heard = [];
+      const end = figure.render(context);
+      heard = null;
+      return () => { for (const [event, f] of mine) own.off(event, f); end(); };
+    },
   };
 };
