@@ -9,16 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser.lab import CHROMIUM, Server, Tab, chromium, jupyterlab, write
+from browser.lab import Server, Tab, chromium, jupyterlab, needs_chromium, write
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not Path(CHROMIUM).exists() and not os.environ.get("CI"),
-        reason="needs Debian's chromium: apt-get install chromium",
-    ),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, needs_chromium]
 CELL = """from tiny import loaded
 from toolkit.widgets import Lab
 lab = Lab(loaded(), prompt="abcabcabc", max_new_tokens=600, delay=0.15, drafter="early exit, tree")

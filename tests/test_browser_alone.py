@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from browser.alone import page as html
-from browser.lab import CHROMIUM, chromium
+from browser.lab import chromium, needs_chromium
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not Path(CHROMIUM).exists() and not os.environ.get("CI"),
-        reason="needs Debian's chromium: apt-get install chromium",
-    ),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, needs_chromium]
 FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 NASTY = [
     "a",

@@ -68,7 +68,7 @@ def test_arms_answer_beside_plain_decoding_and_hugging_face():
     rows = {(r.arm, r.task): r for r in found.rows()}
     assert rows["ngram", "all"].same == rows["engine", "all"].same == rows[HF, "all"].same == 3
     assert rows["function", "all"].same == 0 and rows["function", "loop"].acceptance_length == 2.0
-    assert rows["ngram", "loop"].acceptance_length >= 1.0 and rows[HF, "all"].ms_per_step is None
+    assert rows[HF, "all"].ms_per_step is None and rows[PLAIN, "talk"].acceptance_length == 1.0
 
 
 def test_an_interrupt_keeps_what_is_there_and_a_log_goes_on(tmp_path):
@@ -88,6 +88,16 @@ def test_an_interrupt_keeps_what_is_there_and_a_log_goes_on(tmp_path):
     assert len(calls) == 4 + 1 + 1, "only what was lacking was asked for, after a warm-up"
     with pytest.raises(ValueError, match="other questions or options"):
         compare({"mine": fragile}, PROMPTS, target=loaded(), max_new_tokens=5, log=log)
+    with pytest.raises(ValueError, match="other questions or options"):
+        compare({"mine": fragile}, ["another prompt"], target=loaded(), max_new_tokens=4, log=log)
+
+
+def test_a_log_knows_its_drafters(tmp_path):
+    log = tmp_path / "log.jsonl"
+    compare({"ngram": NGram(length=3)}, PROMPTS, target=loaded(), max_new_tokens=4, log=log)
+    assert len(compare({"ngram": NGram(length=3)}, PROMPTS, target=loaded(), max_new_tokens=4, log=log).answers) == 6
+    with pytest.raises(ValueError, match="other questions or options"):
+        compare({"ngram": NGram(length=4)}, PROMPTS, target=loaded(), max_new_tokens=4, log=log)
 
 
 @pytest.mark.parametrize(
@@ -127,8 +137,8 @@ def test_the_view_runs_stops_and_goes_on():
     view.stop()
     gate.set()
     stopped = view.wait()
-    assert stopped.interrupted and 0 < len(stopped.answers) < stopped.whole and "stopped" in view._said.value
-    assert "mine" in view._repr_mimebundle_()["text/html"] or len(stopped.answers) == 1
+    assert stopped.interrupted and len(stopped.answers) == 1, "the one that was being given, after the warm-up"
+    assert "1 of 6 answers, stopped" in view._said.value and "plain" in view._repr_mimebundle_()["text/html"]
     view.start()
     whole = view.wait()
     assert len(whole.answers) == whole.whole == len({(a.number, a.arm) for a in whole.answers})

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
+from browser.lab import chromium, needs_chromium
 from tiny import loaded
 
 from toolkit.models.words import words
@@ -57,6 +56,8 @@ def test_a_saved_run_is_shown_without_its_model(lab, tmp_path, ending):
 
 def test_a_replay_plays_to_its_end_and_leaves_no_thread(lab, tmp_path):
     lab.save(tmp_path / "run.jsonl")
+    lab.screen.settle()
+    before = set(threading.enumerate())
     replay = Replay(tmp_path / "run.jsonl")
     replay.controls.delay.value = 0.0
     replay.play()
@@ -66,8 +67,10 @@ def test_a_replay_plays_to_its_end_and_leaves_no_thread(lab, tmp_path):
     replay.controls.rewind.click()
     assert replay.step_shown == len(replay.trace.steps) - 2 and not replay.controls.follow.value
     replay.play()
+    again = next(t for t in threading.enumerate() if t.name == "specdec-replay")
     replay.close()
-    assert not [t for t in threading.enumerate() if t.name == "specdec-painter" and t is replay.screen]
+    again.join(5)
+    assert set(threading.enumerate()) <= before
 
 
 def test_what_cannot_be_shown_is_refused_in_a_sentence(lab, tmp_path):
@@ -152,13 +155,9 @@ def test_reading_a_trace_needs_no_torch(lab, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.browser
-@pytest.mark.skipif(
-    not Path("/usr/bin/chromium").exists() and not os.environ.get("CI"), reason="needs Debian's chromium"
-)
+@needs_chromium
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_an_exported_page_works_from_disk_without_a_network(lab, tmp_path, scheme):
-    from browser.lab import chromium
-
     lab.export(tmp_path / "run.html")
     with chromium() as browser:
         page = browser.new_context(color_scheme=scheme, offline=True).new_page()

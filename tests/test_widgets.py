@@ -204,7 +204,7 @@ def test_another_prompt_or_a_second_run_starts_anew(open_lab):
 def test_rules_change_between_steps_and_sampling_with_the_next_run(open_lab):
     open_lab.step(2)
     first = open_lab.wait()
-    open_lab.desk.rule.menu.value = next(n for n in open_lab.desk.rule.options if n.startswith("greedy"))
+    open_lab.desk.rule.menu.value = next(n for n in open_lab.desk.rule.options if n.startswith("Greedy"))
     open_lab.step()
     assert open_lab.wait() is first
     assert [s.rule for s in first.trace.steps] == ["Rejection", "Rejection", "Greedy"]
@@ -214,7 +214,7 @@ def test_rules_change_between_steps_and_sampling_with_the_next_run(open_lab):
     open_lab.step()
     second = open_lab.wait()
     assert second is not first and second.entries[0].sampling.temperature == 0.5
-    assert open_lab.desk.rule.menu.value == "typical (lossy)" and second.trace.steps[0].rule == "Typical"
+    assert open_lab.desk.rule.menu.value == "Typical (lossy)" and second.trace.steps[0].rule == "Typical"
     open_lab.engine.stopping = replace(open_lab.engine.stopping, max_new_tokens=3)
     open_lab.run()
     assert len(open_lab.wait().outputs[0]) == 3
@@ -230,6 +230,19 @@ def test_another_target_brings_its_own_drafters(open_lab):
     assert open_lab.desk.drafter.menu.value == "early exit, tree" and open_lab.engine.drafter is not exits
     open_lab.run()
     assert open_lab.wait().reasons == ["length"]
+    menu = open_lab.controls.target
+    assert menu.value == "other" and menu.options == ("tiny", "other") and menu.layout.display == ""
+    menu.value = "tiny"
+    assert open_lab.target == "tiny" and not open_lab.trace.steps
+
+
+def test_a_target_that_cannot_be_loaded_leaves_the_one_in_use():
+    made = lab(targets=["no/such model"])
+    made.controls.target.value = "no/such model"
+    assert made.controls.target.value == "tiny" == made.target and "specdec-error" in made.controls.status.value
+    made.run()
+    assert made.wait().reasons == ["length"]
+    made.close()
 
 
 def test_what_if_asks_about_the_shown_step(open_lab):
@@ -242,6 +255,10 @@ def test_what_if_asks_about_the_shown_step(open_lab):
     made = lab(evidence=16, drafter="early exit, tree")
     made.step(2)
     made.wait()
+    left = [dict(card).get("left for a correction") for card in (n["card"] for n in made.tree.whole["nodes"])]
+    record = made.trace.steps[-1].rows[0]
+    refused = {p for p, o in zip(record.parent, record.outcome, strict=True) if o == 2}
+    assert refused and {i for i, text in enumerate(left) if text} == refused
     panel = made.what_if()
     panel.settle()
     assert "<svg" in panel.html

@@ -60,8 +60,8 @@ class Draws:
     def race(self, size: int, stream: int, position: Tensor, lane: Tensor | int = 0) -> Tensor:
         """[B, ..., V] float64 exponential variates. `argmax(probs / race)` has exactly the law `probs`, and the token
         with the `probs` of another model under the same race is the coupled draw (Gumbel-max in other words)."""
-        token = torch.arange(size, device=position.device) if self.token is None else self.token
-        return self._racing(token + 1, stream, position, lane)
+        runner = torch.arange(1, size + 1, device=position.device) if self.token is None else self.token + 1
+        return self._racing(runner, stream, position, lane)
 
     def _racing(self, runner: Tensor, stream: int, position: Tensor, lane: Tensor | int) -> Tensor:
         """The noise of the tokens `runner` - 1 alone, [R] or [B, ..., R]."""

@@ -20,8 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pytest
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+needs_chromium = pytest.mark.skipif(
+    not Path(CHROMIUM).exists() and not os.environ.get("CI"),
+    reason="needs Debian's chromium: apt-get install chromium",
+)
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",

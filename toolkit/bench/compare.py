@@ -10,9 +10,11 @@ machine is everybody's.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import comb
 from pathlib import Path
 from statistics import median, quantiles
@@ -20,17 +22,18 @@ from typing import Any
 
 import torch
 
+from toolkit.bench.arms import engine_arm, hf_arm
 from toolkit.bench.suite import Answer, Arm, Question, questions, run
-from toolkit.drafting import Nothing
 from toolkit.engine import Engine
 from toolkit.models import zoo
-from toolkit.models.baseline import hf_generate
 from toolkit.models.hf import HFModel
 from toolkit.protocols import Drafter
 from toolkit.sampling import Sampling, Stopping
 
 PLAIN, HF = "plain", "HF generate"
 Prompts = Sequence[str | tuple[str, str]] | str | Path
+Given = Drafter | Engine | Arm
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ class Row:
     tokens_per_second  all tokens by all seconds
     speedup, low, high median ratio to plain decoding over prompts, and its quartiles; None without prompts that both answered
     p_value            two-sided sign test that it is as often faster as slower
-    same               prompts whose tokens equal plain decoding's, of `prompts` that both answered
+    prompts            that the arm and plain decoding have both answered
+    same               how many of these had exactly plain decoding's tokens
     """
 
     arm: str
@@ -121,7 +125,7 @@ class Compared:
         return Row(
             arm,
             task,
-            len(mine),
+            len(both),
             tokens / steps if steps else None,
             1e3 * seconds / steps if steps else None,
             tokens / seconds,
@@ -134,7 +138,7 @@ class Compared:
 
 
 def compare(
-    arms: Mapping[str, Drafter | Engine | Callable[[str], tuple[Sequence[int], int]]],
+    arms: Mapping[str, Given],
     prompts: Prompts,
     *,
     target: str | Path | zoo.Loaded = "smollm2",
@@ -150,7 +154,7 @@ def compare(
     arms     name to a drafter, an engine of one's own, or a function of a text that gives new tokens and steps
     prompts  texts, (task, text) pairs, or a path to JSON lines with "prompt" or "turns" and "task"
     hf       Hugging Face's `generate` in the same turns, which is greedy
-    log      JSON lines of answers; a run of the same comparison goes on where it was
+    log      JSON lines of answers; a run of the same comparison goes on where it was. Of a function it knows the name alone
     report   is called after every answer
 
     Raises ValueError, before any work, for no arms or prompts, empty prompts, names that are taken, and counts below one.
@@ -163,7 +167,7 @@ def compare(
 
 
 def plan(
-    arms: Mapping[str, Drafter | Engine | Callable[[str], tuple[Sequence[int], int]]],
+    arms: Mapping[str, Given],
     prompts: Prompts,
     *,
     target: str | Path | zoo.Loaded = "smollm2",
@@ -181,43 +185,35 @@ def plan(
     stopping = Stopping(max_new_tokens)
     if hf and sampling is not None and sampling.temperature:
         raise ValueError("hf=True compares with greedy generation: leave it out, or compare at temperature 0")
+    sampling = sampling or Sampling(0)
     loaded = target if isinstance(target, zoo.Loaded) else zoo.load(target, dtype=dtype)
-    lm = HFModel(loaded.model)
-    stopping = Stopping(max_new_tokens, loaded.stop_tokens)
-
-    def engine(drafter: Drafter) -> Engine:
-        return Engine(lm, drafter, sampling=sampling or Sampling(0), stopping=stopping, decode=loaded.decode)
-
-    def answered(by: Engine) -> Arm:
-        def answer(text: str) -> tuple[Sequence[int], int]:
-            session = by.generate([zoo.chat(loaded.tokenizer, text)])
-            return session.outputs[0], len(session.trace.steps)
-
-        return answer
-
-    def hugging_face(text: str) -> tuple[Sequence[int], int]:
-        prompt = zoo.chat(loaded.tokenizer, text)
-        out = hf_generate(loaded.model, prompt, max_new_tokens=max_new_tokens, stop_tokens=loaded.stop_tokens)
-        return out, 0
-
-    whole: dict[str, Arm] = {PLAIN: answered(engine(Nothing()))}
+    plain = Engine(
+        HFModel(loaded.model),
+        sampling=sampling,
+        stopping=replace(stopping, tokens=loaded.stop_tokens),
+        decode=loaded.decode,
+    )
+    whole: dict[str, Arm] = {PLAIN: engine_arm(plain, loaded)}
     if hf:
-        whole[HF] = hugging_face
+        whole[HF] = hf_arm(loaded, max_new_tokens)
     for name, arm in arms.items():
-        if isinstance(arm, Engine):
-            whole[name] = answered(arm)
-        elif hasattr(arm, "propose"):
-            given: Any = arm
-            made = engine(given)
-            made.check_drafters([given])
-            whole[name] = answered(made)
-        elif callable(arm):
-            whole[name] = arm
-        else:
-            raise ValueError(f"{name!r} is a {type(arm).__name__}: give a drafter, an engine, or a function of a text")
-    threads = torch.get_num_threads()
-    about = f"{loaded.name}, {loaded.model.dtype}, {max_new_tokens} new tokens, {sampling or Sampling(0)!r}, {threads} threads"
-    return Compared(whole, asked, about)
+        whole[name] = _arm(name, arm, plain, loaded)
+    told = [f"{name} = {arm!r}" for name, arm in arms.items() if isinstance(arm, Engine) or hasattr(arm, "propose")]
+    key = _ADDRESS.sub("", repr([(q.task, q.text) for q in asked] + told))
+    about = f"{loaded.name}, {loaded.model.dtype}, {max_new_tokens} new tokens, {sampling!r}, {torch.get_num_threads()} threads"
+    return Compared(whole, asked, f"{about}, prompts and drafters {hashlib.sha256(key.encode()).hexdigest()[:8]}")
+
+
+def _arm(name: str, given: Given, plain: Engine, loaded: zoo.Loaded) -> Arm:
+    if isinstance(given, Engine):
+        return engine_arm(given, loaded)
+    if hasattr(given, "propose"):
+        drafter: Any = given
+        plain.check_drafters([drafter])
+        return engine_arm(replace(plain, drafter=drafter), loaded)
+    if callable(given):
+        return given
+    raise ValueError(f"{name!r} is a {type(given).__name__}: give a drafter, an engine, or a function of a text")
 
 
 def sign_test(wins: int, trials: int) -> float:

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from toolkit import shipped
-from toolkit.bench.suite import Answer, Arm, questions, run, scores
+from toolkit.bench.arms import engine_arm, hf_arm
+from toolkit.bench.suite import Answer, questions, run, scores
 from toolkit.commands.cards import about, card
 from toolkit.engine import Engine
 from toolkit.engine.parts import drafter_named
 from toolkit.models import zoo
-from toolkit.models.baseline import hf_generate
 from toolkit.models.hf import HFModel
 from toolkit.protocols import Drafter
 from toolkit.sampling import Stopping
@@ -39,8 +39,10 @@ def bench(options: argparse.Namespace) -> int:
     with download_bar("SmolLM2-135M-Instruct") as progress:
         loaded = zoo.load(options.target, dtype=options.dtype, progress=progress)
     target = HFModel(loaded.model)
-    arms = {BASE: _hf(options, loaded)} if options.speed else {}
-    arms |= {name: _ours(options, loaded, target, d) for name, d in drafters(options, target).items()}
+    arms = {BASE: hf_arm(loaded, options.max_new_tokens)} if options.speed else {}
+    stopping = Stopping(options.max_new_tokens, loaded.stop_tokens)
+    for name, drafter in drafters(options, target).items():
+        arms[name] = engine_arm(Engine(target, drafter, stopping=stopping, decode=loaded.decode), loaded)
     console = Console(stderr=True)
     found = []
     with console.status("") as status:
@@ -88,26 +90,6 @@ def drafters(options: argparse.Namespace, target: HFModel) -> dict[str, Drafter]
         given = None if shape == "chain" else shipped.tree(kind, options.nodes)
         found[f"{kind}, {shape}"] = shipped.drafter(kind, target, given, where=Path(place) if place else None)
     return found
-
-
-def _ours(options: argparse.Namespace, loaded: zoo.Loaded, target: HFModel, drafter: Drafter) -> Arm:
-    stopping = Stopping(options.max_new_tokens, loaded.stop_tokens)
-    engine = Engine(target, drafter, stopping=stopping, decode=loaded.decode)
-
-    def answer(text: str) -> tuple[Sequence[int], int]:
-        session = engine.generate([zoo.chat(loaded.tokenizer, text)])
-        return session.outputs[0], len(session.trace.steps)
-
-    return answer
-
-
-def _hf(options: argparse.Namespace, loaded: zoo.Loaded) -> Arm:
-    def answer(text: str) -> tuple[Sequence[int], int]:
-        prompt = zoo.chat(loaded.tokenizer, text)
-        out = hf_generate(loaded.model, prompt, max_new_tokens=options.max_new_tokens, stop_tokens=loaded.stop_tokens)
-        return out, 0
-
-    return answer
 
 
 def table(options: argparse.Namespace, found: Sequence[Answer], arms: Sequence[str]) -> Table:

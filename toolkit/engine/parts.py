@@ -1,4 +1,4 @@
-"""Drafters, shapes and rules by the names that the command line and the menus use."""
+"""Drafters and shapes by the names that the command line and the menus use."""
 
 from __future__ import annotations
 
@@ -22,19 +22,7 @@ from toolkit.drafting import (
 )
 from toolkit.models.early_exit import first_layers
 from toolkit.models.hf import HFModel
-from toolkit.protocols import LM, Drafter, Rule, Shape
-from toolkit.verification import (
-    Block,
-    Coupled,
-    Greedy,
-    Optimal,
-    PointMass,
-    Rejection,
-    Threshold,
-    TopKLenient,
-    Traversal,
-    Typical,
-)
+from toolkit.protocols import LM, Drafter, Shape
 
 DRAFTERS = ("none", "ngram", "suffix", "lookahead", "recycling", "early-exit", "draft-model", *shipped.NAMES)
 SHAPES = ("chain", "dynamic", "best-first", "fixed")
@@ -57,22 +45,6 @@ def shape_named(name: str = "chain", *, length: int = 4, width: int = 4, depth: 
 def shapes() -> dict[str, Shape]:
     """One of every kind, by name; the last draws its guesses at random, as rules for sampling like to have them."""
     return {**{name: shape_named(name) for name in SHAPES}, "sampled": Sampled()}
-
-
-def rules() -> dict[str, Rule]:
-    """One of every kind, by name."""
-    return {
-        "rejection": Rejection(),
-        "greedy": Greedy(),
-        "block": Block(),
-        "traversal": Traversal(),
-        "optimal": Optimal(),
-        "point mass": PointMass(),
-        "coupled": Coupled(),
-        "typical": Typical(),
-        "top-k lenient": TopKLenient(),
-        "threshold": Threshold(),
-    }
 
 
 def drafter_named(

@@ -149,7 +149,11 @@ class Joined:
         self.texts: list[Text] = [parts[p].texts[i] for p, i in self._place]
 
     def told(self, numbers: Sequence[int]) -> list[Told]:
-        return [told for n in numbers for told in self.parts[self._place[n][0]].told([self._place[n][1]])]
+        found: dict[int, Told] = {}
+        for p, part in enumerate(self.parts):
+            mine = [n for n in numbers if self._place[n][0] == p]
+            found |= zip(mine, part.told([self._place[n][1] for n in mine]), strict=True)
+        return [found[n] for n in numbers]
 
 
 @dataclass(slots=True)

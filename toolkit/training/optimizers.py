@@ -1,12 +1,10 @@
 """What moves the weights: AdamW for all of them, or Muon for the maps within a head.
 
-Muon (Jordan et al. 2024, "Muon: an optimizer for hidden layers") makes every update of a matrix orthogonal. A head has few texts to learn
-from and no time: on 100,000 tokens it got as far with Muon as with AdamW on twice as many.
+Muon (Jordan et al. 2024, "Muon: an optimizer for hidden layers") makes every update of a matrix orthogonal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -52,13 +50,11 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 def _sorted(head: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
     """Tables with a row a token (embeddings and LM heads), maps between states, and what is no matrix."""
     tables, maps, rest = [], [], []
-    for name, parameter in _learned(head):
+    for name, parameter in head.named_parameters():
+        if not parameter.requires_grad:
+            continue
         if parameter.ndim != 2:
             rest.append(parameter)
         else:
             (tables if "embed" in name or "lm_head" in name or "markov_w" in name else maps).append(parameter)
     return tables, maps, rest
-
-
-def _learned(head: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    return ((name, p) for name, p in head.named_parameters() if p.requires_grad)

@@ -18,6 +18,7 @@
 """
 
 from toolkit.widgets.charts import Charts as Charts
+from toolkit.widgets.compare import CompareView as CompareView
 from toolkit.widgets.drift import drift_figure as drift_figure
 from toolkit.widgets.export import export_html as export_html
 from toolkit.widgets.lab import Lab as Lab

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from toolkit.engine import Engine
-from toolkit.engine.parts import rules, shapes
-from toolkit.protocols import Drafter, Rule
+from toolkit.engine.parts import shapes
+from toolkit.protocols import Drafter
+from toolkit.whatif import RULES, labels
 from toolkit.widgets.controls import WRAP, Controls
 from toolkit.widgets.forms import Form, PartMenu
 
@@ -23,7 +24,7 @@ class Desk:
         self.engine = engine
         self.controls = Controls()
         self.drafter = PartMenu("drafter", drafters, self._put("drafter"), refused, within=("shape", shapes()))
-        self.rule = PartMenu("rule", {_label(n, r): r for n, r in rules().items()}, self._put("rule"), refused)
+        self.rule = PartMenu("rule", {label: RULES[name] for label, name in labels()}, self._put("rule"), refused)
         self.forms = {name: Form(self._put(name), refused) for name in ("sampling", "stopping")}
         for form in self.forms.values():
             form.box.layout = WRAP
@@ -50,8 +51,3 @@ class Desk:
 
     def _put(self, name: str) -> Callable[[Any], None]:
         return lambda part: setattr(self.engine, name, part)
-
-
-def _label(name: str, rule: Rule) -> str:
-    lossless = getattr(rule, "lossless", None)
-    return name if lossless is None else f"{name} ({'lossless' if lossless else 'lossy'})"

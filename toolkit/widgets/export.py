@@ -70,7 +70,7 @@ def page(trace: Trace, decode: Decode, title: str) -> str:
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <meta name="viewport" content="width=device-width"><title>{escape(title)}</title>
-<style>{STYLE}{_style("tree.css")}{_style("ribbon.css")}</style></head>
+<style>{STYLE}{_ours("tree.css")}{_ours("ribbon.css")}</style></head>
 <body class="sd-page"><main><h1>{escape(title)}</h1><p>{status_line("exported", steps, reasons)}</p><dl>{about}</dl>
 <noscript>{still}</noscript>
 <div class="bar"><button id="play">Play</button><button id="back" aria-label="one step back">◀</button>
@@ -96,13 +96,14 @@ def _row(steps: Sequence[StepRecord], row: int, prompt: str, decode: Decode) -> 
     return made
 
 
-def _style(name: str) -> str:
+def _ours(name: str) -> str:
+    """A style sheet or module of the widgets."""
     return (HERE / name).read_text(encoding="utf-8")
 
 
 def _script() -> str:
     """The views' own modules, each within a function, since a page's module can have but one default export."""
-    parts = [_style("page.js"), _style("export.js")]
+    parts = [_ours("page.js"), _ours("export.js")]
     for name, source in (("tree", TreeView._esm), ("ribbon", Ribbon._esm)):
         parts.append(f"const {name} = (() => {{\n{str(source).replace('export default', 'return', 1)}\n}})();")
     return "\n".join([*parts, "main({ tree, ribbon });"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from toolkit.models import zoo
 from toolkit.models.hf import HFModel
 from toolkit.protocols import Drafter, Rule
 from toolkit.sampling import Sampling, Stopping
-from toolkit.terminal.progress import download_bar
 from toolkit.trace import StepRecord, Trace, save
 from toolkit.trace.words import tokens_in
 from toolkit.widgets.charts import Charts
@@ -28,10 +26,9 @@ from toolkit.widgets.page import error_line, status_line
 from toolkit.widgets.ribbon import Ribbon
 from toolkit.widgets.screen import Screen
 from toolkit.widgets.stage import Stage
+from toolkit.widgets.targets import Target, TargetMenu, load
 from toolkit.widgets.tree import TreeView
 from toolkit.widgets.whatif import WhatIf
-
-Target = str | Path | zoo.Loaded
 
 
 class Lab:
@@ -71,8 +68,8 @@ class Lab:
         evidence: int = 0,
     ) -> None:
         stopping = Stopping(max_new_tokens)  # refused before a model is loaded, if it is wrong
-        self._dtype, self._targets = dtype, {_name(t): t for t in (target, *targets)}
-        self.loaded = loaded = self._load(target)
+        self._dtype = dtype
+        self.loaded = loaded = load(target, dtype)
         lm = HFModel(loaded.model)
         known = dict(drafters) if drafters is not None else menu(lm)
         self.engine = Engine(
@@ -95,6 +92,7 @@ class Lab:
         self.screen = Screen(self.stage, self.controls, _Run(self))
         looks = {"tree": self.tree, "text": self.ribbon, "charts": self.charts.widget}
         self.widget = self.controls.box(self.desk.parts, looks)
+        self._targets = TargetMenu(self.controls.target, (target, *targets), self._other_target, self._say)
         self._fresh()
         self._wire()
         if shell := get_ipython():  # what a cell has computed must not slow the run that a button starts
@@ -157,17 +155,18 @@ class Lab:
 
     @target.setter
     def target(self, target: Target) -> None:
-        loaded = self._load(target)
+        loaded = load(target, self._dtype)
         lm = HFModel(loaded.model)
         known = menu(lm)
         self.live.stop()
-        self.loaded, self._targets = loaded, {**self._targets, _name(target): target}
+        self.loaded = loaded
         self.engine.target, self.engine.decode = lm, loaded.decode
         self.engine.drafter = known.get(str(self.desk.drafter.menu.value), known["ngram"])
         self.engine.stopping = replace(self.engine.stopping, tokens=loaded.stop_tokens)
         self.desk.offer(known)
         self.tree.decode = self.ribbon.decode = loaded.decode
         self._fresh()
+        self._targets.show(target)
 
     @property
     def drafters(self) -> dict[str, Drafter]:
@@ -254,12 +253,6 @@ class Lab:
 
     # ---- wiring --------------------------------------------------------------------------------------------------
 
-    def _load(self, target: Target) -> zoo.Loaded:
-        if isinstance(target, zoo.Loaded):
-            return target
-        with download_bar(str(target)) as progress:
-            return zoo.load(target, dtype=self._dtype, progress=progress)
-
     def _ready(self) -> None:
         """All that is asked for by now is in the session, or a new session is made."""
         self.refused = None
@@ -301,9 +294,6 @@ class Lab:
             (c.stop, self.stop),
         ):
             button.on_click(lambda _, act=act: self._guard(act))
-        c.target.options = list(self._targets)
-        c.target.layout.display = "none" if len(self._targets) == 1 else ""
-        c.target.observe(lambda change: self._guard(lambda: self._other_target(change["new"])), "value")
         c.delay.observe(lambda change: setattr(self.live, "delay", change["new"]), "value")
         c.prompt.observe(lambda change: self._texts.__setitem__(self.row, change["new"]), "value")
         c.row.observe(self._other_row, "value")
@@ -322,10 +312,9 @@ class Lab:
         self.refused = error
         self.controls.status.value = error_line(error)
 
-    def _other_target(self, name: str) -> None:
-        if name != self.target:
-            self.controls.status.value = f"loading {escape(name)} …"
-            self.target = self._targets[name]
+    def _other_target(self, target: Target) -> None:
+        self.controls.status.value = "loading the target …"
+        self.target = target
 
     def _other_row(self, _: object) -> None:
         self.controls.prompt.value = self._texts[self.row]
@@ -355,10 +344,6 @@ class _Run:
 
     def sync(self) -> None:
         self.lab.desk.sync()
-
-
-def _name(target: Target) -> str:
-    return target.name if isinstance(target, zoo.Loaded) else str(target)
 
 
 def _named(name: str, drafters: Mapping[str, Drafter]) -> Drafter:

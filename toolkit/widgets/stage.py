@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolkit.trace import StepRecord
+from toolkit.trace import RowRecord, StepRecord
+from toolkit.whatif import residual
 from toolkit.widgets.charts import Charts
 from toolkit.widgets.page import static_page
 from toolkit.widgets.ribbon import Ribbon
-from toolkit.widgets.scene import Decode
+from toolkit.widgets.scene import Decode, Residual
 from toolkit.widgets.tree import TreeView
 
 
@@ -26,7 +27,8 @@ class Stage:
 
     def show(self, steps: Sequence[StepRecord], shown: int, *, marked: bool) -> None:
         """The tree of a step, and the text up to the last; `marked` marks the tokens that came in the step."""
-        self.tree.show(steps[shown].rows[self.row] if steps else None, shown)
+        record = steps[shown].rows[self.row] if steps else None
+        self.tree.show(record, shown, _left(record) if record and record.evidence else None)
         self.ribbon.update(steps)
         self.ribbon.shown = shown if marked else -1
 
@@ -38,3 +40,13 @@ class Stage:
         """What is on the stage as plain HTML. `status` is HTML already."""
         summary = self.tree.scene.get("summary", "no step yet")
         return static_page(status, summary, self.tree.svg, [(self.ribbon.prompt, "prompt", -1), *self.ribbon.pieces])
+
+
+def _left(record: RowRecord) -> Residual:
+    """What a correction after a node was drawn from; nothing where no child of it was refused."""
+
+    def left(node: int) -> Sequence[tuple[int, float]]:
+        found = residual(record, node)
+        return found.top if found.refused else ()
+
+    return left

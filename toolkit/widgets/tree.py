@@ -48,7 +48,7 @@ class TreeView(anywidget.AnyWidget):
         if record is None:
             self._shown, self.scene = None, {}
             return
-        if before and before[0] is record and before[1:] == (step, residual):
+        if before and before[0] is record and before[1] == step:
             return
         self._shown = (record, step, residual)
         self.walked = NOT_WALKING

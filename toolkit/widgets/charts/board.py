@@ -73,8 +73,7 @@ class Charts:
             self._setting = True
             for name, button in self._buttons.items():
                 button.value = name in names
-            self._library = Library()
-        self._setting = False
+            self._setting = False
 
     def update(self, steps: Sequence[StepRecord], row: int = 0) -> None:
         """Show these steps of a row."""
