@@ -14,6 +14,7 @@ from toolkit.bench.compare import HF, PLAIN, plan, sign_test
 from toolkit.bench.suite import Answer, Question
 from toolkit.drafting import NGram
 from toolkit.engine import Engine
+from toolkit.engine.parts import menu
 from toolkit.models.hf import HFModel
 from toolkit.sampling import Sampling, Stopping
 from toolkit.widgets.compare import CompareView, table_html
@@ -115,6 +116,15 @@ def test_a_log_knows_its_drafters(tmp_path):
 def test_what_cannot_be_compared_is_refused_before_a_model_is_loaded(arms, prompts, options, says):
     with pytest.raises(ValueError, match=says):
         compare(arms, prompts, target="no such model", **options)
+
+
+def test_drafters_that_read_through_the_targets_cache_are_compared_on_it():
+    tiny = loaded()
+    exits = menu(HFModel(tiny.model))["early exit, tree"]
+    found = compare({"exits": exits, "ngram": NGram()}, PROMPTS, target=tiny, max_new_tokens=8)
+    assert all(row.same == 3 for row in found.rows() if row.task == "all")
+    with pytest.raises(ValueError, match="another model"):
+        plan({"exits": exits}, PROMPTS, target=loaded(seed=1))
 
 
 def test_an_odd_arm_is_refused():

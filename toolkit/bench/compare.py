@@ -25,9 +25,10 @@ import torch
 from toolkit.bench.arms import engine_arm, hf_arm
 from toolkit.bench.suite import Answer, Arm, Question, questions, run
 from toolkit.engine import Engine
+from toolkit.engine.leaves import leaves
 from toolkit.models import zoo
 from toolkit.models.hf import HFModel
-from toolkit.protocols import Drafter
+from toolkit.protocols import LM, Drafter
 from toolkit.sampling import Sampling, Stopping
 
 PLAIN, HF = "plain", "HF generate"
@@ -188,7 +189,7 @@ def plan(
     sampling = sampling or Sampling(0)
     loaded = target if isinstance(target, zoo.Loaded) else zoo.load(target, dtype=dtype)
     plain = Engine(
-        HFModel(loaded.model),
+        _reader(arms, loaded),
         sampling=sampling,
         stopping=replace(stopping, tokens=loaded.stop_tokens),
         decode=loaded.decode,
@@ -202,6 +203,16 @@ def plan(
     key = _ADDRESS.sub("", repr([(q.task, q.text) for q in asked] + told))
     about = f"{loaded.name}, {loaded.model.dtype}, {max_new_tokens} new tokens, {sampling!r}, {torch.get_num_threads()} threads"
     return Compared(whole, asked, f"{about}, prompts and drafters {hashlib.sha256(key.encode()).hexdigest()[:8]}")
+
+
+def _reader(arms: Mapping[str, Given], loaded: zoo.Loaded) -> LM:
+    """The target. Drafters that read through its cache were made from one already, and that one serves all."""
+    given: list[Any] = [arm for arm in arms.values() if hasattr(arm, "propose")]
+    for part in leaves(given):
+        through: Any = getattr(part, "shares", None)
+        if getattr(through, "model", None) is loaded.model:
+            return through
+    return HFModel(loaded.model)
 
 
 def _arm(name: str, given: Given, plain: Engine, loaded: zoo.Loaded) -> Arm:
