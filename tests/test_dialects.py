@@ -676,6 +676,23 @@ def test_own_embeddings_are_read_and_the_targets_can_be_taken_instead(tmp_path):
     refused(lambda: dialects.load(written("eagle3"), target(), embeddings="own"), "no tensor 'embed_tokens.weight'")
 
 
+@pytest.mark.parametrize(("kind", "layout"), [("eagle 3", "speculators-eagle3"), ("p-eagle", "speculators-peagle")])
+def test_copies_of_the_targets_embeddings_can_be_left_out(kind, layout, tmp_path):
+    dialects.save(head(kind), tmp_path / "whole", layout, target=target())
+    dialects.save(head(kind), tmp_path / "lean", layout, target=target(), lean=True)
+    whole, lean = (dialects.read(tmp_path / name) for name in ("whole", "lean"))
+    assert whole.tensors.keys() - lean.tensors.keys() == {"embed_tokens.weight"} and whole.config == lean.config
+    back = dialects.load(tmp_path / "lean", target())
+    assert (back.dialect, back.notes) == (layout, dialects.load(tmp_path / "whole", target()).notes)
+    assert torch.equal(logits(back.head), logits(head(kind)))
+
+
+def test_a_heads_own_embeddings_are_never_left_out(tmp_path):
+    made = own(copy.deepcopy(head("eagle 3")))
+    dialects.save(made, tmp_path, "speculators-eagle3", target=target(), lean=True)
+    assert torch.equal(logits(dialects.load(tmp_path, target()).head), logits(made))
+
+
 def test_embeddings_of_noise_are_noticed():
     noise = torch.randn(V, 32, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     back = dialects.load(with_tables(**{"embed_tokens.weight": noise}), target())

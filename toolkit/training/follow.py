@@ -66,7 +66,7 @@ def follow(
     source = Joined([Shards(folder, read) for folder in folders])
     yield from _fitted(course, head, target, source, work / name, told, accelerator)
     if accelerator.is_main_process:
-        yield Exported(work / name / "head", export(head, course.head, work / name / "head", target))
+        yield Exported(work / name / "head", export(head, course.head, work / name / "head", target, loaded.published))
 
 
 def _write(part: Writing, target: HFModel, loaded: zoo.Loaded, work: Path) -> Iterator[Progress]:
@@ -127,8 +127,11 @@ def _entry(report: Report) -> dict[str, object]:
     return {name: value for name, value in asdict(report).items() if name not in ("of", "norm")}
 
 
-def export(head: nn.Module, plan: HeadPlan, folder: Path, target: HFModel) -> tuple[str, ...]:
-    """Write a head in bfloat16, in the layout of its kind; a folder that is there already is written anew."""
+def export(
+    head: nn.Module, plan: HeadPlan, folder: Path, target: HFModel, verifier: str | None = None
+) -> tuple[str, ...]:
+    """Write a head in bfloat16, in the layout of its kind and without what the target has; a folder that is there already is
+    written anew."""
     shutil.rmtree(folder, ignore_errors=True)
     small = head.to(torch.bfloat16)
     if isinstance(small, SmallLM):
@@ -138,4 +141,4 @@ def export(head: nn.Module, plan: HeadPlan, folder: Path, target: HFModel) -> tu
             json.dumps({"specdec_head": "small-lm", **asdict(small.config)}, indent=2) + "\n"
         )
         return ()
-    return dialects.save(small, folder, plan.dialect or plan.kind, target=target)
+    return dialects.save(small, folder, plan.dialect or plan.kind, target=target, verifier=verifier, lean=True)

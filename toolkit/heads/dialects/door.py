@@ -89,15 +89,18 @@ def save(
     target: HFModel,
     verifier: str | None = None,
     lossy: bool = False,
+    lean: bool = False,
 ) -> Notes:
     """Write `head` into `folder` in a layout, and return what there is to say about it.
 
     verifier  the target's name or path, for layouts that record it; None for the one it was loaded by
     lossy     write what the layout cannot say in full; else that raises ValueError, which says what would be lost
+    lean      leave out copies of the target's embeddings: EAGLE-3 and P-EAGLE of vLLM's speculators. vLLM and this package take
+              the target's then; speculators 0.9, which trains such heads further, puts zeros in their place
     """
     kind = named(dialect) if isinstance(dialect, str) else dialect
     who = str(target.model.name_or_path) if verifier is None else verifier
-    checkpoint, notes = kind.save(head, Export(target, who, lossy))
+    checkpoint, notes = kind.save(head, Export(target, who, lossy, lean))
     write(checkpoint, folder)
     return notes
 

@@ -54,7 +54,9 @@ def chosen(c: Checkpoint, target: HFModel, conventions: Conventions, hidden: int
     return (f"its embeddings are not the target's (mean cosine {cosine:.2f}), and its own are read",)
 
 
-def written(head: nn.Module, target: HFModel, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The embeddings that a head reads, for layouts that hold them."""
+def written(head: nn.Module, target: HFModel, dtype: torch.dtype, *, lean: bool = False) -> dict[str, Tensor]:
+    """The embeddings that a head reads, for layouts that hold them; where `lean`, its own alone."""
     own = getattr(head, "embed_tokens", None)
+    if own is None and lean:
+        return {}
     return {KEY: own.weight if isinstance(own, nn.Embedding) else rows(target, dtype)}

@@ -46,7 +46,7 @@ def save(head: nn.Module, export: Export) -> tuple[Checkpoint, Notes]:
     head = fitting.expect(head, PEagleHead, _NAME)
     inner, dtype = head.pairs, fitting.dtype_of(head.pairs)
     tensors, notes = vocabulary.in_order(pairs.written(inner), "lm_head.weight")
-    tensors |= embeddings.written(inner, export.target, dtype) | {_OPEN: head.mask_hidden}
+    tensors |= embeddings.written(inner, export.target, dtype, lean=export.lean) | {_OPEN: head.mask_hidden}
     own = {**fields(inner, _NAME), "mask_token_id": head.mask, "embed_requires_grad": True}
     config = speculators.config("peagle", "PEagleSpeculator", inner.config, dtype, export, guesses=head.horizon, **own)
     return Checkpoint(config, tensors), (*notes, *speculators.unnamed(export))

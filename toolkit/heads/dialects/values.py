@@ -65,11 +65,17 @@ class Conventions:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What saving is told. lossy: write what the layout cannot say in full, with a note; else that is refused."""
+    """What saving is told.
+
+    verifier  the target's name or path, for layouts that record it
+    lossy     write what the layout cannot say in full, with a note; else that is refused
+    lean      leave out copies of the target's embeddings, in layouts whose servers take the target's where there are none
+    """
 
     target: HFModel
-    verifier: str  # the target's name or path, for layouts that record it
+    verifier: str
     lossy: bool = False
+    lean: bool = False
 
     def lose(self, layout: str, what: str, remedy: str) -> Notes:
         """The note on a loss that changes guesses, or ValueError where no loss was allowed."""
