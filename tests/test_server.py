@@ -664,9 +664,9 @@ def test_a_snapshot_tells_who_holds_what():
 
 
 def test_bad_requests_and_numbers_are_refused_in_a_sentence():
-    with pytest.raises(ValueError, match="pages of at least 1; got 0"):
+    with pytest.raises(ValueError, match="pages of a server must be at least 1; got 0"):
         server(pages=0)
-    with pytest.raises(ValueError, match="at least 1 token a step; got 0"):
+    with pytest.raises(ValueError, match="tokens of prompts a step must be at least 1; got 0"):
         InTurn(0)
     s = server(NGram())
     s.add([1, 2], name="x")

@@ -36,7 +36,7 @@ class Entry:
         """A request of which only the prompt is committed."""
         text = np.zeros(len(prompt) + judge.room + SPARE, np.int64)
         text[: len(prompt)] = prompt
-        return cls(tuple(prompt), sampling, judge, text, len(prompt))
+        return cls(tuple(map(int, prompt)), sampling, judge, text, len(prompt))
 
     @property
     def output(self) -> list[int]:

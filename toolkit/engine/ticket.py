@@ -19,6 +19,7 @@ class Ticket:
     order: int  # of arrival
     priority: int = 0  # higher ones are admitted first and preempted last
     twin: Ticket | None = None  # the request whose pages it begins with
+    home: object = None  # the server that it was added to
     state: State = "waiting"
     cancelled: bool = False
     preemptions: int = 0
