@@ -531,12 +531,13 @@ def test_an_error_in_a_step_leaves_the_server_usable():
         def propose(self, context):
             raise OSError("no more ideas")
 
-    s = server()
-    good, bad = s.add([1, 2, 3]), s.add([4, 5], drafter=Broken())
+    s = server(Broken())
+    good, bad = s.add([1, 2, 3]), s.add([4, 5])
     with pytest.raises(OSError, match="no more ideas"):
         serve(s)
     s.check()
     s.abort(bad)
+    s.engine.drafter = Nothing()
     serve(s)
     assert good.output == alone((1, 2, 3)) and s.accounts.held == 0
 

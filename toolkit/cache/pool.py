@@ -66,6 +66,9 @@ class Pool:
                 raise NoPages(f"all {self.count} pages of {self.size} tokens are held: give the pool more")
             self._grow()
         page = self.free.pop()
+        for pair in self.memory.values():  # what somebody left may be no number, which no weight of nothing hides
+            for m in pair:
+                m[:, page] = 0
         self.held[page] = 1
         return page
 

@@ -123,6 +123,7 @@ class Engine:
     def draft(self, session: Session, *, plain: bool = False) -> Draft:
         """Bring the target's cache up to date, and let every drafter guess for its rows; `plain` lets nobody guess."""
         began, target = perf_counter(), self.target
+        session.asked = ()
         groups = grouped(session.entries, self.drafter, self.rule)
         if plain:
             nobody = Nothing()
@@ -146,14 +147,15 @@ class Engine:
         clock = draft.clock
         reading = session.read(draft.tree)
         clock.mark("target")
-        verdicts = judge(draft, reading.logits)
+        verdicts = judge(session, draft, reading.logits)
         clock.mark("verify")
         for part, verdict in zip(draft.parts, verdicts, strict=True):
             for leaf in leaves([part.group.drafter]):
                 if observe := getattr(leaf, "observe", None):
+                    session.ask(part.group.rows, "drafter")
                     observe(part.context, part.proposal, own(part, draft, reading.logits), verdict)
                     clock.mark("draft")
-        seen = None
+        seen, session.asked = None, ()
         if self.evidence:
             seen = gather(draft, reading.logits, verdicts, [e.sampling for e in session.entries], self.evidence)
         rows = session.commit(draft.tree, draft.confidence, reading, joined(verdicts, draft), self.top, seen)

@@ -50,7 +50,11 @@ class Entry:
 
     def take(self, tokens: Sequence[int]) -> int:
         """Commit tokens until the request ends; returns how many."""
-        taken = self.judge.take(tokens)
+        try:
+            taken = self.judge.take(tokens)
+        except BaseException:
+            self.judge.rewind(self.length - len(self.prompt))
+            raise
         self.text[self.length : self.length + taken] = tokens[:taken]
         self.length += taken
         return taken

@@ -40,6 +40,11 @@ class Server:
     policy's victim: its pages are freed, its text stays, and it is read again later. What can never fit is refused by `add`;
     so whoever is admitted will finish, whatever the others do. No decision changes a token: at temperature 0, and with the
     coupled rule at any, every request's output is what it would be alone (in float32 and float64).
+    What goes wrong with one request (an error of a drafter or rule of its own, of its text, logits that are no numbers) ends
+    that request, whose `error` tells of it, and no other; what all share raises out of `step`, and the server stays usable.
+
+    Every step and request is on record in `trace`, some kilobytes a request; `trace.rewind(0)` between two steps forgets
+    them, so that a server can go on for ever.
 
     `add`, `abort` and reading are safe from any thread. Raises ValueError for numbers below one, and for pages that this
     machine has no memory for.
