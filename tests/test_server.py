@@ -531,12 +531,13 @@ def test_an_error_in_a_step_leaves_the_server_usable():
         def propose(self, context):
             raise OSError("no more ideas")
 
-    s = server()
-    good, bad = s.add([1, 2, 3]), s.add([4, 5], drafter=Broken())
+    s = server(Broken())
+    good, bad = s.add([1, 2, 3]), s.add([4, 5])
     with pytest.raises(OSError, match="no more ideas"):
         serve(s)
     s.check()
     s.abort(bad)
+    s.engine.drafter = Nothing()
     serve(s)
     assert good.output == alone((1, 2, 3)) and s.accounts.held == 0
 
@@ -664,9 +665,9 @@ def test_a_snapshot_tells_who_holds_what():
 
 
 def test_bad_requests_and_numbers_are_refused_in_a_sentence():
-    with pytest.raises(ValueError, match="pages of at least 1; got 0"):
+    with pytest.raises(ValueError, match="pages of a server must be at least 1; got 0"):
         server(pages=0)
-    with pytest.raises(ValueError, match="at least 1 token a step; got 0"):
+    with pytest.raises(ValueError, match="tokens of prompts a step must be at least 1; got 0"):
         InTurn(0)
     s = server(NGram())
     s.add([1, 2], name="x")

@@ -5,6 +5,7 @@ Letters: G layers of one kind, P pages, T tokens a page, H heads, D size.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -35,14 +36,21 @@ class Pool:
 
     def open(self, specs: dict[LayerSpec, int]) -> None:
         """Memory for so many layers of each kind."""
+        for spec, layers in specs.items():
+            self.add(spec, layers)
         self.held = np.zeros(1 + self.count, np.int64)
         self.held[JUNK] = 1
         self.free = list(range(self.count, 0, -1))
-        for spec, layers in specs.items():
-            self.add(spec, layers)
 
     def add(self, spec: LayerSpec, layers: int) -> None:
         """Memory for layers of one more kind."""
+        tokens = layers * (1 + self.count) * self.size
+        asked = tokens * spec.heads * (spec.key + spec.value) * spec.dtype.itemsize
+        if spec.device.type == "cpu" and asked > (there := _memory()):  # the system would kill us instead of saying no
+            raise ValueError(
+                f"{self.count} pages of {self.size} tokens take {asked / 2**30:.1f} GiB, and this machine has "
+                f"{there / 2**30:.1f}: give fewer or smaller pages"
+            )
         shape = (layers, 1 + self.count, self.size, spec.heads)
         self.memory[spec] = (
             torch.zeros(*shape, spec.key, dtype=spec.dtype, device=spec.device),
@@ -58,6 +66,9 @@ class Pool:
                 raise NoPages(f"all {self.count} pages of {self.size} tokens are held: give the pool more")
             self._grow()
         page = self.free.pop()
+        for pair in self.memory.values():  # what somebody left may be no number, which no weight of nothing hides
+            for m in pair:
+                m[:, page] = 0
         self.held[page] = 1
         return page
 
@@ -100,3 +111,11 @@ class Pool:
             )
             for spec, (k, v) in self.memory.items()
         }
+
+
+def _memory() -> int:
+    """Bytes of this machine; without a limit where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 2**63

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from toolkit.cache import Store
 from toolkit.engine.entry import Entry
+from toolkit.engine.leaves import leaves
 from toolkit.engine.policy import urgency
 from toolkit.engine.scheduler import Scheduler
 from toolkit.protocols import Drafter
@@ -48,7 +49,7 @@ def check(s: Scheduler) -> None:
     for ticket in s.running:
         if s.accounts.settled(ticket.entry) < ticket.entry.length - 1:
             raise RuntimeError(f"{ticket!r} runs, and the cache lacks some of its tokens")
-    for drafter in s.drafters.values():
+    for drafter in (*(d for d, _ in s.users.values()), *leaves([s.engine.drafter])):
         for kept in _stores(drafter):
             if not {*kept.seats, *kept.parked} <= live:
                 raise RuntimeError(f"{type(drafter).__name__} holds something for a request that has ended")

@@ -20,6 +20,10 @@ from toolkit.trace.records import RowRecord
 from toolkit.tree import TokenTree
 
 
+class Unsound(ValueError):
+    """A row's logits are not finite numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Crossed:
     """A step on the host, one list entry a row."""
@@ -47,7 +51,7 @@ class Crossed:
                     f"smaller index"
                 )
         if not self.sound[b]:
-            raise ValueError(
+            raise Unsound(
                 f"the target's logits at position {position} or at its guesses (row {b}) are not finite numbers: the model "
                 f"is broken or overflows its dtype"
             )

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 from toolkit.drafting import Nothing
+from toolkit.engine import refuse
 from toolkit.engine.entry import Entry
 from toolkit.engine.evidence import gather
 from toolkit.engine.groups import Draft, grouped, guess, joined, judge, own
@@ -67,8 +68,7 @@ class Engine:
             raise ValueError("there is no prompt: give at least one sequence of token ids")
         samplings = _one_a_row(sampling or self.sampling, len(prompts), "sampling")
         stoppings = _one_a_row(stopping or self.stopping, len(prompts), "stopping")
-        if n < 1:
-            raise ValueError(f"n is the number of samples of each prompt, at least 1; got {n}")
+        n = refuse.whole(n, "n, the number of samples of each prompt,")
         entries = []
         for b, (prompt, s, stop) in enumerate(zip(prompts, samplings, stoppings, strict=True)):
             self.check(prompt, s, stop, f"prompt {b}")
@@ -81,6 +81,9 @@ class Engine:
 
     def check(self, prompt: Sequence[int], sampling: Sampling, stopping: Stopping, name: str = "the prompt") -> None:
         """Raise ValueError for a request that cannot be served: see `start`."""
+        refuse.kind(sampling, Sampling, "sampling")
+        refuse.kind(stopping, Stopping, "stopping")
+        prompt = refuse.token_ids(prompt, name)
         limit, vocab = self.target.limit, self.target.vocab
         if len(prompt) == 0:
             raise ValueError(f"{name} is empty: give at least one token, for instance the begin-of-text token")
@@ -100,6 +103,8 @@ class Engine:
     def check_drafters(self, drafters: Iterable[Drafter]) -> None:
         """Raise ValueError for drafters that cannot guess for this target."""
         parts = leaves(drafters)
+        for part in parts:
+            refuse.answers(part, "propose", "a drafter")
         same_vocabulary(parts, self.target)
         shares(parts, self.target)
 
@@ -118,6 +123,7 @@ class Engine:
     def draft(self, session: Session, *, plain: bool = False) -> Draft:
         """Bring the target's cache up to date, and let every drafter guess for its rows; `plain` lets nobody guess."""
         began, target = perf_counter(), self.target
+        session.asked = ()
         groups = grouped(session.entries, self.drafter, self.rule)
         if plain:
             nobody = Nothing()
@@ -141,14 +147,15 @@ class Engine:
         clock = draft.clock
         reading = session.read(draft.tree)
         clock.mark("target")
-        verdicts = judge(draft, reading.logits)
+        verdicts = judge(session, draft, reading.logits)
         clock.mark("verify")
         for part, verdict in zip(draft.parts, verdicts, strict=True):
             for leaf in leaves([part.group.drafter]):
                 if observe := getattr(leaf, "observe", None):
+                    session.ask(part.group.rows, "drafter")
                     observe(part.context, part.proposal, own(part, draft, reading.logits), verdict)
                     clock.mark("draft")
-        seen = None
+        seen, session.asked = None, ()
         if self.evidence:
             seen = gather(draft, reading.logits, verdicts, [e.sampling for e in session.entries], self.evidence)
         rows = session.commit(draft.tree, draft.confidence, reading, joined(verdicts, draft), self.top, seen)

@@ -36,7 +36,7 @@ class Entry:
         """A request of which only the prompt is committed."""
         text = np.zeros(len(prompt) + judge.room + SPARE, np.int64)
         text[: len(prompt)] = prompt
-        return cls(tuple(prompt), sampling, judge, text, len(prompt))
+        return cls(tuple(map(int, prompt)), sampling, judge, text, len(prompt))
 
     @property
     def output(self) -> list[int]:
@@ -50,7 +50,11 @@ class Entry:
 
     def take(self, tokens: Sequence[int]) -> int:
         """Commit tokens until the request ends; returns how many."""
-        taken = self.judge.take(tokens)
+        try:
+            taken = self.judge.take(tokens)
+        except BaseException:
+            self.judge.rewind(self.length - len(self.prompt))
+            raise
         self.text[self.length : self.length + taken] = tokens[:taken]
         self.length += taken
         return taken

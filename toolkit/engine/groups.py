@@ -98,21 +98,28 @@ def guess(session: Session, group: Group, *, alone: bool) -> Part:
     context = session.context(None if alone else group.rows)
     if not alone and shares(leaves([group.drafter]), session.lm):
         session.cache.agree(context)  # the drafter reads through the target's cache, and has these rows alone
+    session.ask(group.rows, "drafter")
     proposal = group.drafter.propose(context)
     tree, rows = proposal.tree, context.rows
     if tree.rows != rows:
         name = type(group.drafter).__name__
         raise ValueError(f"{name} proposed trees for {tree.rows} rows, and the batch has {rows}")
     check_draw(group.rule, proposal)
+    session.asked = ()
     if tree.size > 1:  # what could not be committed any more is padding
         tree = tree.limit(torch.tensor(context.room, device=tree.token.device))
         proposal = Proposal(tree, proposal.q, proposal.draw, proposal.source, proposal.confidence)
     return Part(group, context, proposal)
 
 
-def judge(draft: Draft, logits: Tensor) -> list[Verdict]:
+def judge(session: Session, draft: Draft, logits: Tensor) -> list[Verdict]:
     """Every group's rule on its own rows of logits [B, N, V]."""
-    return [p.group.rule(p.proposal, own(p, draft, logits), p.context.sampler) for p in draft.parts]
+    verdicts = []
+    for p in draft.parts:
+        session.ask(p.group.rows, "rule")
+        verdicts.append(p.group.rule(p.proposal, own(p, draft, logits), p.context.sampler))
+    session.asked = ()
+    return verdicts
 
 
 def joined(verdicts: Sequence[Verdict], draft: Draft) -> Verdict:

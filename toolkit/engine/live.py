@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Literal
 
+from toolkit.engine import refuse
 from toolkit.engine.cores import give_back_cores
 from toolkit.engine.engine import Engine
 from toolkit.engine.server import Server
@@ -36,6 +37,8 @@ class Live:
             self.session = session
         else:
             raise ValueError("Live needs a session, made by `engine.start(prompts)`, or a server")
+        if not delay >= 0:
+            raise ValueError(f"delay is a number of seconds between two steps, at least 0; got {delay}")
         self.delay = delay  # seconds to wait between steps, for watching
         self.error: Exception | None = None
         self.state: State = "done" if self.session.done else "paused"
@@ -52,7 +55,7 @@ class Live:
 
     def step(self, steps: int = 1) -> Live:
         """Make that many steps, then pause."""
-        return self._ask(tickets=_count(steps))
+        return self._ask(tickets=refuse.whole(steps, "steps"))
 
     def pause(self) -> Live:
         """Stop before the next step; the step being made is finished."""
@@ -62,7 +65,7 @@ class Live:
         """Undo the last steps and pause. Raises ValueError for a server, whose requests are rewound one by one."""
         if isinstance(self.session, Server):
             raise ValueError("a server has no step to go back to: use `server.rewind(ticket, tokens)`")
-        return self._ask(tickets=0, rewinds=_count(steps))
+        return self._ask(tickets=0, rewinds=refuse.whole(steps, "steps"))
 
     def stop(self) -> None:
         """End the thread; the step being made is finished. The session keeps what it has, and `run` goes on with it."""
@@ -153,9 +156,3 @@ class Live:
         except Exception as error:  # shown where the notebook looks: `error`, `wait` and the controls
             return error
         return None
-
-
-def _count(steps: int) -> int:
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1; got {steps}")
-    return steps

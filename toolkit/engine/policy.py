@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from toolkit.engine import refuse
 from toolkit.engine.ticket import Ticket
 
 
@@ -39,8 +40,8 @@ class InTurn:
     tokens: int | None = 256
 
     def __post_init__(self) -> None:
-        if self.tokens is not None and self.tokens < 1:
-            raise ValueError(f"prompts need at least 1 token a step; got {self.tokens}")
+        if self.tokens is not None:
+            refuse.whole(self.tokens, "tokens of prompts a step")
 
     def next(self, waiting: Sequence[Ticket], fits: Callable[[Ticket], bool]) -> Ticket | None:
         first = min(waiting, key=urgency, default=None)

@@ -5,11 +5,14 @@ It decides and moves; a server stands around it, takes requests in and keeps the
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from toolkit.cache import Accounts, NoPages, Store
 from toolkit.engine.engine import Engine
+from toolkit.engine.entry import Entry
+from toolkit.engine.groups import grouped
 from toolkit.engine.leaves import leaves, taps_of
 from toolkit.engine.policy import Policy, urgency
 from toolkit.engine.session import Session
@@ -37,7 +40,9 @@ class Scheduler:
     waiting: list[Ticket] = field(default_factory=list)
     prefilling: list[Ticket] = field(default_factory=list)
     running: list[Ticket] = field(default_factory=list)
-    drafters: dict[int, Drafter] = field(default_factory=dict)  # that may keep something for a request
+    users: dict[int, tuple[Drafter, set[Entry]]] = field(
+        default_factory=dict
+    )  # by drafter: it may keep something for them
     accounts: Accounts = field(init=False)
     reading: Session = field(init=False)
     going: Session = field(init=False)
@@ -75,9 +80,13 @@ class Scheduler:
                 session.seat([x for x in session.entries if x is not e])
         e.feature, e.recalled = None, False
         self.accounts.store.release(e)
-        for drafter in self.drafters.values():
-            if release := getattr(drafter, "release", None):
-                release(e)
+        for key, (drafter, users) in list(self.users.items()):
+            if e in users:
+                users.remove(e)
+                if release := getattr(drafter, "release", None):
+                    release(e)
+                if not users:
+                    del self.users[key]
 
     def wanted_taps(self, tickets: Sequence[Ticket]) -> tuple[Tap, ...]:
         """The features that the drafters of these requests want. Raises ValueError where two want different ones."""
@@ -86,9 +95,7 @@ class Scheduler:
     def follow(self) -> None:
         """Another target, or drafters that want other features: all must be read again."""
         target, drafters = self.engine.target, [t.entry.drafter or self.engine.drafter for t in self.live]
-        parts = leaves(drafters)
-        self.engine.check_drafters(parts)
-        self.drafters |= {id(d): d for d in parts}
+        self.engine.check_drafters(leaves({id(d): d for d in drafters}.values()))
         taps = self.wanted_taps(self.live)
         if target is self.going.lm and (not taps or taps == self.going.taps):
             return
@@ -208,11 +215,33 @@ class Scheduler:
         return True
 
     def decode(self) -> StepRecord | None:
-        """One target pass for all that run; None when nobody does."""
+        """One target pass for all that run; None when nobody does. What goes wrong with some requests alone ends these."""
+        while self.running:
+            try:
+                return self._decode()
+            except Exception as error:
+                if not self._left_out(error):
+                    raise
+        return None
+
+    def _left_out(self, error: Exception) -> bool:
+        """End the requests that an error is about; False when it is about nobody in particular."""
+        failed = [t for t in self.running if t.entry in self.going.asked]
+        for t in failed:
+            self.leave(t)
+            t.state, t.error = "aborted", error
+            self.note("aborted", t, t.entry.judge.count, "failed")
+            print(f"request {t.name} failed and is left out: {error!r}", file=sys.stderr)
+        return bool(failed)
+
+    def _decode(self) -> StepRecord | None:
         while self.running:
             entries = [t.entry for t in self.running]
             if self.going.entries != entries:
                 self.going.seat(entries)
+            for group in grouped(entries, self.engine.drafter, self.engine.rule):
+                for leaf in leaves([group.drafter]):
+                    self.users.setdefault(id(leaf), (leaf, set()))[1].update(entries[b] for b in group.rows)
             if self.accounts.store.seats != tuple(entries):  # prompts were read in between
                 self.going.behind = True
             try:

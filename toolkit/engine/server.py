@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from toolkit.cache import Accounts, Store
-from toolkit.engine import audit
+from toolkit.engine import audit, refuse
 from toolkit.engine.engine import Engine
 from toolkit.engine.leaves import leaves
 from toolkit.engine.policy import InTurn, Policy
@@ -40,8 +40,14 @@ class Server:
     policy's victim: its pages are freed, its text stays, and it is read again later. What can never fit is refused by `add`;
     so whoever is admitted will finish, whatever the others do. No decision changes a token: at temperature 0, and with the
     coupled rule at any, every request's output is what it would be alone (in float32 and float64).
+    What goes wrong with one request (an error of a drafter or rule of its own, of its text, logits that are no numbers) ends
+    that request, whose `error` tells of it, and no other; what all share raises out of `step`, and the server stays usable.
 
-    `add`, `abort` and reading are safe from any thread. Raises ValueError for numbers below one.
+    Every step and request is on record in `trace`, some kilobytes a request; `trace.rewind(0)` between two steps forgets
+    them, so that a server can go on for ever.
+
+    `add`, `abort` and reading are safe from any thread. Raises ValueError for numbers below one, and for pages that this
+    machine has no memory for.
     """
 
     def __init__(
@@ -55,15 +61,21 @@ class Server:
         share: bool = True,
         policy: Policy | None = None,
     ) -> None:
-        for name, value in (("pages", pages), ("page", page), ("rows", rows), ("chunk", chunk)):
-            if value < 1:
-                raise ValueError(f"a server needs {name} of at least 1; got {value}")
+        refuse.kind(engine, Engine, "the engine of a server")
+        pages, page, rows, chunk = (
+            refuse.whole(value, f"{name} of a server")
+            for name, value in (("pages", pages), ("page", page), ("rows", rows), ("chunk", chunk))
+        )
+        if policy is not None:
+            for method in ("next", "victim", "prefill"):
+                refuse.answers(policy, method, "the policy")
         self.engine, self.paging = engine, Paging(page, pages, share)
         self.trace = Trace(about={"engine": repr(engine), "server": f"{pages} pages of {page}, {rows} rows"})
         self.began = perf_counter()
         self._inbox: deque[Ticket] = deque()
         self._events: deque[Event] = deque()
-        self._names: set[str] = set()
+        self._names: dict[str, int] = {}  # of all requests ever, and their order
+        self._home = object()
         self._count = itertools.count()
         self._lock = threading.RLock()
         self.scheduler = Scheduler(engine, self.paging, rows, chunk, policy or InTurn(), self.trace, self._note)
@@ -87,9 +99,16 @@ class Server:
         request with the same beginning, whose pages it shares from the start if it is still running then."""
         engine = self.engine
         sampling, stopping = sampling or engine.sampling, stopping or engine.stopping
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise ValueError(f"priority must be a whole number, higher ones being admitted first; got {priority!r}")
+        if name is not None:
+            refuse.kind(name, str, "the name of a request")
+        if twin is not None:
+            self._own(twin)
         engine.check(prompt, sampling, stopping)
-        parts = leaves([drafter or engine.drafter])
-        engine.check_drafters(parts)
+        if rule is not None:
+            refuse.answers(rule, "__call__", "the rule")
+        engine.check_drafters(leaves([drafter or engine.drafter]))
         entry = engine.entry(prompt, sampling, stopping)
         entry.drafter, entry.rule = drafter, rule
         most = len(prompt) + entry.judge.room - 1  # the last token is never read
@@ -102,11 +121,11 @@ class Server:
                 f"server more pages"
             )
         order = next(self._count)
-        ticket = Ticket(name or f"r{order}", entry, order, priority, twin)
+        free = (f"r{i}" for i in itertools.count(order) if f"r{i}" not in self._names)
+        ticket = Ticket(name or next(free), entry, order, priority, twin, self._home)
         self.scheduler.wanted_taps([*self.scheduler.live, ticket])
-        if ticket.name in self._names:
+        if self._names.setdefault(ticket.name, order) != order:  # at once, for others may add now
             raise ValueError(f"there is a request named {ticket.name!r} already: choose another name")
-        self._names.add(ticket.name)
         self._inbox.append(ticket)
         self._note("added", ticket)
         self._sweep_if_idle()
@@ -115,10 +134,11 @@ class Server:
     def add_samples(self, prompt: Sequence[int], n: int, **options: Any) -> list[Ticket]:
         """`n` samples of one prompt, which share its pages; the i-th is drawn as `sampling.sample(i)`. `options` as in `add`,
         a name being the first one's."""
-        if n < 1:
-            raise ValueError(f"n is the number of samples of each prompt, at least 1; got {n}")
+        n = refuse.whole(n, "n, the number of samples of a prompt,")
         sampling = options.pop("sampling", None) or self.engine.sampling
         name = options.pop("name", None)
+        if taken := [x for i in range(1, n) if (x := f"{name}.{i}") in self._names]:
+            raise ValueError(f"there is a request named {taken[0]!r} already: choose another name for the first sample")
         first = self.add(prompt, sampling=sampling, name=name, **options)
         others = [
             self.add(prompt, sampling=sampling.sample(i), name=f"{first.name}.{i}", twin=first, **options)
@@ -128,6 +148,7 @@ class Server:
 
     def fork(self, ticket: Ticket, *, sampling: Sampling | None = None, name: str | None = None) -> Ticket:
         """A new request that goes on from where `ticket` is now, sharing its pages. What `ticket` has written is its prompt."""
+        self._own(ticket)
         e = ticket.entry
         text = e.text[: e.length].tolist()
         left = max(1, e.judge.stopping.max_new_tokens - e.judge.count)
@@ -145,22 +166,27 @@ class Server:
     def abort(self, ticket: Ticket) -> None:
         """End a request; at once, or after the step that is being made. Its pages are free then. Nothing happens to one that
         has ended."""
+        self._own(ticket)
         ticket.cancelled = True
         self._sweep_if_idle()
 
     def preempt(self, ticket: Ticket) -> None:
         """Take the pages of an admitted request away; it waits, and goes on later as if nothing had been. Nothing happens to
         any other."""
+        self._own(ticket)
         with self._lock:
             if ticket in (*self.prefilling, *self.running):
                 self.scheduler.preempt(ticket)
 
     def rewind(self, ticket: Ticket, tokens: int = 1) -> int:
-        """Take back the last new tokens of a request that has not ended; returns how many."""
+        """Take back the last new tokens of a request that has not ended, as many as there are at most; returns how many.
+        Raises ValueError for one that has ended, and for a number below zero."""
+        self._own(ticket)
+        tokens = refuse.whole(tokens, "tokens to rewind", 0)
         with self._lock:
             if ticket.done:
                 raise ValueError(f"{ticket.name} has {ticket.state}: only a request that goes on can be rewound")
-            tokens = max(0, min(tokens, ticket.entry.judge.count))
+            tokens = min(tokens, ticket.entry.judge.count)
             ticket.entry.undo(tokens)
             for session in (self.scheduler.reading, self.scheduler.going):
                 session.behind = True
@@ -254,6 +280,12 @@ class Server:
             audit.check(self.scheduler)
 
     # ---- within --------------------------------------------------------------------------------------------------
+
+    def _own(self, ticket: Ticket) -> None:
+        """Raise ValueError for what is no request of this server."""
+        refuse.kind(ticket, Ticket, "a request")
+        if ticket.home is not self._home:
+            raise ValueError(f"{ticket!r} is a request of another server: give it to the one that it was added to")
 
     def _note(self, kind: EventKind, ticket: Ticket, tokens: int = 0, detail: str = "") -> None:
         self._events.append(Event(kind, ticket.name, perf_counter() - self.began, tokens, detail))

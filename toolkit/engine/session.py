@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
@@ -40,6 +41,7 @@ class Session:
     named: bool = False  # do rows come and go, so that caches must know whose they are
     began: float = field(default_factory=time.perf_counter)
     behind: bool = True  # the target's cache may lack committed tokens
+    asked: tuple[Entry, ...] = ()  # whose own part, text or numbers are being looked at: theirs is what goes wrong now
     origin: object = field(default_factory=object)
     token: Tensor = field(init=False)  # [B, S] committed tokens, then junk
     host: np.ndarray = field(init=False)  # [B, S] the same on the host
@@ -210,6 +212,7 @@ class Session:
         crossed = cross(tree, confidence, reading.logits, verdict, top, extra, evidence)
         for b, e in enumerate(self.entries):
             if not e.judge.reason:
+                self.asked = (e,) if e.drafter or not crossed.sound[b] else ()
                 crossed.check(b, e.length - 1, int(e.text[e.length - 1]))
         length = self.cache.length
         self.behind = True  # until the host has followed
@@ -227,16 +230,24 @@ class Session:
         records: list[RowRecord | None] = []
         slots = np.array(self.lengths)[:, None] + np.arange(tree.size)  # [B, N] where new tokens go
         fresh = np.zeros_like(slots)
-        for b, e in enumerate(self.entries):
-            if e.judge.reason:
-                records.append(None)
-                continue
-            tokens, start = crossed.emitted(b), e.length
-            tokens = tokens[: e.take(tokens)]
-            e.scores += logprobs.entries(e.sampling, crossed.rows[b], crossed.path(b), tokens)
-            self.host[b, start : start + len(tokens)] = tokens
-            fresh[b, : len(tokens)] = tokens
-            records.append(crossed.record(b, start - 1, tokens, e.judge.reason))
+        starts = [e.length for e in self.entries]
+        try:
+            for b, (e, start) in enumerate(zip(self.entries, starts, strict=True)):
+                if e.judge.reason:
+                    records.append(None)
+                    continue
+                self.asked = (e,)
+                tokens = crossed.emitted(b)
+                tokens = tokens[: e.take(tokens)]
+                e.scores += logprobs.entries(e.sampling, crossed.rows[b], crossed.path(b), tokens)
+                self.host[b, start : start + len(tokens)] = tokens
+                fresh[b, : len(tokens)] = tokens
+                records.append(crossed.record(b, start - 1, tokens, e.judge.reason))
+        except BaseException:  # all or none: what is committed must be told in a record
+            for e, start in zip(self.entries, starts, strict=True):
+                e.undo(e.length - start)
+            raise
+        self.asked = ()
         at = slots.clip(max=self.token.shape[1] - 1)  # past a row's end stands junk, so the rest may be written too
         where, what = (torch.from_numpy(x).to(self.token.device) for x in (at, fresh))
         self.token.scatter_(1, where, what)
@@ -253,6 +264,11 @@ class Session:
         self.behind = True
         self.trace.rewind(keep)
         return steps
+
+    def ask(self, rows: Sequence[int], part: Literal["drafter", "rule"]) -> None:
+        """Note that these rows' drafter or rule is asked now, if it is their own."""
+        entries = tuple(self.entries[b] for b in rows)
+        self.asked = entries if all(getattr(e, part) is not None for e in entries) else ()
 
     def _copy_texts(self) -> None:
         """What the rows have committed, to the host's and the device's array."""

@@ -19,8 +19,10 @@ class Ticket:
     order: int  # of arrival
     priority: int = 0  # higher ones are admitted first and preempted last
     twin: Ticket | None = None  # the request whose pages it begins with
+    home: object = None  # the server that it was added to
     state: State = "waiting"
     cancelled: bool = False
+    error: Exception | None = None  # what went wrong with this request alone, which ended it
     preemptions: int = 0
     most_read: int = 0  # tokens of it that the target has read at some time
 
@@ -36,8 +38,8 @@ class Ticket:
 
     @property
     def reason(self) -> str | None:
-        """Why it ended: one of `Stopping`'s reasons, or "aborted"; None while it goes on."""
-        return "aborted" if self.state == "aborted" else self.entry.judge.reason
+        """Why it ended: one of `Stopping`'s reasons, "aborted", or "failed" (see `error`); None while it goes on."""
+        return "failed" if self.error else "aborted" if self.state == "aborted" else self.entry.judge.reason
 
     @property
     def done(self) -> bool:

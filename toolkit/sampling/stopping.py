@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Literal
 
 from toolkit.sampling.grammar import Grammar, Walk
@@ -29,8 +30,12 @@ class Stopping:
     strings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not float(self.max_new_tokens).is_integer() or self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be a whole number of at least 1; got {self.max_new_tokens}")
+        if not isinstance(self.max_new_tokens, Real) or self.max_new_tokens < 1 or self.max_new_tokens % 1:
+            raise ValueError(f"max_new_tokens must be a whole number of at least 1; got {self.max_new_tokens!r}")
+        if isinstance(self.strings, str) or not all(isinstance(s, str) for s in self.strings):
+            raise ValueError(f"stop strings must be several, as in strings=('.',); got {self.strings!r}")
+        if not isinstance(self.tokens, Collection) or not all(isinstance(t, Integral) for t in self.tokens):
+            raise ValueError(f"stop tokens must be several token ids, as in tokens=(2,); got {self.tokens!r}")
         if any(not s for s in self.strings):
             raise ValueError("a stop string must not be empty; got ''")
 
