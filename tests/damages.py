@@ -1,9 +1,13 @@
-"""Damages of an EAGLE-3 checkpoint in the official layout, each one of the known misreadings; and a target turned around."""
+"""Damages of an EAGLE-3 checkpoint, each one of the known misreadings; and a target turned around.
+
+The official layout keeps taps in eagle_config and the layers' fields at the top, vLLM's speculators do it the other way round.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +16,7 @@ from transformers import LlamaForCausalLM
 from toolkit.heads.dialects import Checkpoint
 from toolkit.models.hf import HFModel
 
-TAPS = "eagle_aux_hidden_state_layer_ids"
+TAPS, LAYERS = "eagle_aux_hidden_state_layer_ids", "transformer_layer_config"
 
 
 def changed(c: Checkpoint, tensors: dict[str, Tensor | None] | None = None, **config: object) -> Checkpoint:
@@ -21,25 +25,45 @@ def changed(c: Checkpoint, tensors: dict[str, Tensor | None] | None = None, **co
     return replace(c, tensors=kept, config={**c.config, **config})
 
 
+def taps_of(c: Checkpoint) -> list[int]:
+    return list(c.config.get("eagle_config", c.config)[TAPS])
+
+
+def with_taps(c: Checkpoint, taps: list[int]) -> Checkpoint:
+    return changed(c, eagle_config={TAPS: taps}) if "eagle_config" in c.config else changed(c, **{TAPS: taps})
+
+
+def layer_field(c: Checkpoint, name: str) -> Any:
+    return c.config.get(LAYERS, c.config)[name]
+
+
+def with_layer_fields(c: Checkpoint, **fields: object) -> Checkpoint:
+    return changed(c, **{LAYERS: {**c.config[LAYERS], **fields}}) if LAYERS in c.config else changed(c, **fields)
+
+
+def turned(c: Checkpoint, switch: str) -> Checkpoint:
+    return changed(c, **{switch: not c.config.get(switch, False)})
+
+
 def taps_the_other_way(c: Checkpoint) -> Checkpoint:
-    return changed(c, eagle_config={TAPS: [i - 1 for i in c.config["eagle_config"][TAPS]]})
+    return with_taps(c, [i - 1 for i in taps_of(c)])
 
 
 def other_taps(c: Checkpoint) -> Checkpoint:
-    first, *_ = c.config["eagle_config"][TAPS]
-    return changed(c, eagle_config={TAPS: [first, first + 1, first + 2]})
+    first, *_ = taps_of(c)
+    return with_taps(c, [first, first + 1, first + 2])
 
 
 def norm_before_residual(c: Checkpoint) -> Checkpoint:
-    return changed(c, norm_before_residual=True)
+    return turned(c, "norm_before_residual")
 
 
 def norm_output(c: Checkpoint) -> Checkpoint:
-    return changed(c, norm_output=True)
+    return turned(c, "norm_output")
 
 
 def norms_that_are_not_there(c: Checkpoint) -> Checkpoint:
-    return changed(c, fc_norm=True)
+    return turned(c, "norm_before_fc" if "fc_norm.0.weight" in c.tensors else "fc_norm")
 
 
 def table_in_another_order(c: Checkpoint) -> Checkpoint:
@@ -58,7 +82,7 @@ def table_never_filled(c: Checkpoint) -> Checkpoint:
 
 def embeddings_of_noise(c: Checkpoint) -> Checkpoint:
     torch.manual_seed(5)
-    return changed(c, {"embed_tokens.weight": torch.randn(c.config["vocab_size"], c.config["hidden_size"])})
+    return changed(c, {"embed_tokens.weight": torch.randn(layer_field(c, "vocab_size"), layer_field(c, "hidden_size"))})
 
 
 def lm_head_of_noise(c: Checkpoint) -> Checkpoint:
@@ -68,8 +92,7 @@ def lm_head_of_noise(c: Checkpoint) -> Checkpoint:
 
 
 def rotary_base(c: Checkpoint) -> Checkpoint:
-    config = {k: v for k, v in c.config.items() if k not in ("rope_theta", "rope_parameters")}
-    return replace(c, config={**config, "rope_theta": 2.0})
+    return with_layer_fields(c, rope_theta=2.0, rope_parameters={"rope_type": "default", "rope_theta": 2.0})
 
 
 def half(c: Checkpoint) -> Checkpoint:
@@ -87,7 +110,7 @@ def padded(c: Checkpoint) -> Checkpoint:
 
 
 def layers_that_are_not_there(c: Checkpoint) -> Checkpoint:
-    return changed(c, num_hidden_layers=3)
+    return with_layer_fields(c, num_hidden_layers=3)
 
 
 def wrapped(c: Checkpoint) -> Checkpoint:
@@ -99,7 +122,7 @@ def wrapped_as_known(c: Checkpoint) -> Checkpoint:
 
 
 def two_taps_named(c: Checkpoint) -> Checkpoint:
-    return changed(c, eagle_config={TAPS: [2, 5]})
+    return with_taps(c, [2, 5])
 
 
 DAMAGES: dict[str, tuple[int, Callable[[Checkpoint], Checkpoint]]] = {
@@ -119,7 +142,7 @@ DAMAGES: dict[str, tuple[int, Callable[[Checkpoint], Checkpoint]]] = {
     "names with a known prefix": (18, wrapped_as_known),
     "two taps named, weights for three": (19, two_taps_named),
 }
-"""What any EAGLE-3 head whose switches are off can suffer from."""
+"""What any EAGLE-3 head that hands on its state without a norm can suffer from, by the number of the trap."""
 
 
 def rotated(lm: HFModel) -> HFModel:

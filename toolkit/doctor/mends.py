@@ -204,9 +204,21 @@ def _rotated(case: Case, target: HFModel) -> Iterator[Guess]:
     turn = u @ v
     if float((mine @ turn - theirs).norm()) > 0.9 * float((mine - theirs).norm()):
         return  # turning brings the two no nearer
-    parts = [part.double() @ turn for part in weight.split(size, 1)]
-    folded = case.changed({fc: torch.cat(parts, 1).to(weight.dtype)}).read(embeddings="own")
+    norms = _norms(case, weight.shape[1], size)
+    straight = weight.double() * torch.cat([t.double().flatten() for t in norms.values()]) if norms else weight.double()
+    parts = [part @ turn for part in straight.split(size, 1)]
+    ones = {name: torch.ones_like(norm) for name, norm in norms.items()}  # only a plain norm does not mind being turned
+    folded = case.changed({fc: torch.cat(parts, 1).to(weight.dtype), **ones}).read(embeddings="own")
     yield Guess(15, "the target's hidden states are rotated", "fold the rotation into fc", folded)
+
+
+def _norms(case: Case, width: int, size: int) -> dict[str, Tensor]:
+    """The weights of the norms before fc, one over all features or one a tap, in order; {} for none."""
+    for stems in (["input_norm.weight"], [f"fc_norm.{i}.weight" for i in range(width // size)]):
+        found = {name: case.checkpoint.tensors[name] for stem in stems if (name := case.find(stem))}
+        if len(found) == len(stems):
+            return found
+    return {}
 
 
 def _blocks(case: Case, loaded: Loaded) -> Iterator[Guess]:
