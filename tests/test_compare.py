@@ -7,7 +7,8 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from tiny import loaded
+import torch
+from tiny import loaded, reference
 
 from toolkit.bench import Compared, compare
 from toolkit.bench.compare import HF, PLAIN, plan, sign_test
@@ -173,3 +174,38 @@ def test_the_table_is_text_and_can_be_followed():
     rows = known().rows()
     page = table_html(rows, "<script>")
     assert "<script>" not in page and page.count('scope="row"') == len(rows) and 'scope="col">speedup' in page
+
+
+def test_where_an_arm_parts_and_by_how_much():
+    """A fault has a logit gap that rounding cannot explain; a token as likely as the right one has none."""
+    model = loaded()
+
+    def wrong(text):
+        right = reference(model.model, model.tokenizer(text)["input_ids"], 12)
+        return [*right[:5], (right[5] + 1) % 256, *right[6:]], 0
+
+    found = compare({"wrong": wrong, "ngram": NGram()}, PROMPTS[:1], target=model, max_new_tokens=12)
+    assert found.divergences("ngram") == {}
+    parted = found.divergences("wrong")[0]
+    with torch.inference_mode():
+        right = found.pairs("wrong")[0][0].output
+        ids = torch.tensor([[*model.tokenizer(PROMPTS[0][1])["input_ids"], *right[:5]]])
+        logits = model.model(input_ids=ids).logits[0, -1]
+    assert parted.at == 5 and parted.tokens == (right[5], (right[5] + 1) % 256)
+    assert parted.gap == pytest.approx(float(logits.max() - logits[parted.tokens[1]])) and parted.gap > 0
+    with pytest.raises(ValueError, match="there is no arm 'x'"):
+        found.divergences("x")
+    sampled = plan({"ngram": NGram()}, PROMPTS[:1], target=model, sampling=Sampling(1.0))
+    with pytest.raises(ValueError, match="sampled answers need not be alike"):
+        sampled.divergences("ngram")
+
+
+def test_a_comparison_in_a_terminal_is_a_table(capsys):
+    view = CompareView(known(), start=False)
+    view._ipython_display_()
+    said = capsys.readouterr().out
+    assert said.rstrip() == str(view).rstrip() and "CompareView(6 of 6 answers)" in said
+    line = next(x for x in said.splitlines() if "mine" in x and "all" in x)
+    assert line.split() == ["all", "mine", "2.00", "137.5", "14.5", "2.00", "2/3"]
+    assert "<" not in said and "VBox" not in said
+    view.close()

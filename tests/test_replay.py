@@ -12,8 +12,13 @@ import pytest
 from browser.lab import chromium, needs_chromium
 from tiny import loaded
 
+from toolkit.cli import main
+from toolkit.drafting import NGram
+from toolkit.engine import Engine, Server
+from toolkit.models.hf import HFModel
 from toolkit.models.words import words
-from toolkit.trace import Trace, decoder, load
+from toolkit.sampling import Stopping
+from toolkit.trace import Trace, decoder, load, save, seated
 from toolkit.trace.trace import Trace as Whole
 from toolkit.trace.words import tokens_in
 from toolkit.widgets import Lab, Replay, export_html
@@ -87,8 +92,6 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(lab, tmp_path):
 
 
 def test_traces_without_words_are_read_as_before(lab, tmp_path):
-    from toolkit.trace import save
-
     save(Trace(lab.trace.prompts, dict(lab.trace.about), list(lab.trace.steps)), tmp_path / "old.jsonl")
     assert '"words"' not in (tmp_path / "old.jsonl").read_text()
     found = load(tmp_path / "old.jsonl")
@@ -151,6 +154,79 @@ def test_reading_a_trace_needs_no_torch(lab, tmp_path):
     )
     assert done.stdout.split() == ["False", "False", str(len(lab.trace.steps))]
     assert tokens_in(load(tmp_path / "run.jsonl")) <= set(load(tmp_path / "run.jsonl").words)
+
+
+def test_ids_stand_for_themselves_where_no_words_are_known(lab):
+    assert decoder({})([5, 17]) == "[5][17]"
+    replay = Replay(Trace(lab.trace.prompts, {}, list(lab.trace.steps)))
+    replay.screen.settle()
+    first = lab.trace.steps[0].rows[0].emitted[0]
+    assert replay.stage.ribbon.pieces[0][0] == f"[{first}]"
+    replay.close()
+
+
+@pytest.fixture(scope="module")
+def served():
+    """Two rows for three requests, so that rows change hands."""
+    tiny = loaded()
+    engine = Engine(HFModel(tiny.model), NGram(shortest=1), decode=tiny.decode, stopping=Stopping(10))
+    server = Server(engine, pages=64, rows=2)
+    tickets = [server.add(tiny.tokenizer(text)["input_ids"]) for text in ("abcabc", "xyxyxy", "hello")]
+    server.finish()
+    server.trace.words = tiny.words(tokens_in(server.trace))
+    return server, {t.name: tiny.decode(t.output) for t in tickets}
+
+
+def test_a_servers_run_has_a_row_for_each_request(served, tmp_path):
+    server, texts = served
+    save(server.trace, tmp_path / "run.jsonl")
+    replay = Replay(tmp_path / "run.jsonl")
+    assert [label.split(":")[0] for label, _ in replay.controls.row.options] == list(texts)
+    for row, (name, text) in enumerate(texts.items()):
+        replay.controls.row.value = row
+        replay.screen.settle()
+        said = "".join(p[0] for p in replay.stage.ribbon.pieces)
+        assert said and text.startswith(said), "half a character at the end is held back"
+        emitted = [
+            t for s in server.trace.steps for n, r in zip(s.ids, s.rows, strict=True) if n == name for t in r.emitted
+        ]
+        assert len(replay.stage.ribbon.pieces) == len(emitted) == 10
+    replay.close()
+    assert export_html(server.trace, tmp_path / "run.html") > 1e6
+
+
+def test_rows_that_never_change_are_left_alone(lab, served):
+    assert seated(lab.trace) is lab.trace
+    whole = seated(served[0].trace)
+    assert {len(s.rows) for s in whole.steps} == {3}
+    told = [[r for r in s.rows if r] for s in whole.steps]
+    assert told == [[r for r in s.rows if r] for s in served[0].trace.steps]
+
+
+@pytest.mark.slow
+def test_traces_of_the_command_line_hold_their_text(tmp_path, capsys):
+    folder, trace, prompts = tmp_path / "model", tmp_path / "run.jsonl.gz", tmp_path / "prompts.txt"
+    loaded().model.save_pretrained(folder)
+    loaded().tokenizer.save_pretrained(folder)
+    prompts.write_text("abcabc\nxyxyxy\n")
+    common = ["--target", str(folder), "--max-new-tokens", "9"]
+    start = ["generate", "abcabc", *common, "--plain", "--trace"]
+    assert main([*start, str(tmp_path / "run.txt")]) == 2
+    assert "ends like no kind of trace file" in capsys.readouterr().err
+    assert main([*start, str(trace), "--compare"]) == 2
+    assert "--trace is of a single run" in capsys.readouterr().err
+    assert main([*start, str(trace)]) == 0
+    said = capsys.readouterr().out.strip("\n")
+    replay = Replay(trace)
+    replay.screen.settle()
+    assert replay.stage.ribbon.prompt.strip() == "abcabc"
+    assert said.startswith("".join(p[0] for p in replay.stage.ribbon.pieces).strip("\n")) and said
+    replay.close()
+    served = tmp_path / "served.jsonl"
+    assert main(["serve", str(prompts), *common, "--trace", str(tmp_path / "no" / "run.jsonl")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+    assert main(["serve", str(prompts), *common, "--trace", str(served)]) == 0
+    assert tokens_in(load(served)) == set(load(served).words)
 
 
 @pytest.mark.slow

@@ -270,5 +270,10 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         action="store_true",
         help="measure plain decoding, Hugging Face and drafters in one interleaved run",
     )
+    out.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write the run, with its text, to FILE.jsonl, .jsonl.gz or .parquet for `Replay`",
+    )
     out.add_argument("--repeats", type=int, default=5, metavar="N", help="rounds of --compare (default: %(default)s)")
     out.add_argument("--json", metavar="FILE", help="--compare: write the figures, with a header, to FILE")

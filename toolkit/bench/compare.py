@@ -27,6 +27,7 @@ from toolkit.bench.suite import Answer, Arm, Question, questions, run
 from toolkit.engine import Engine
 from toolkit.engine.leaves import leaves
 from toolkit.models import zoo
+from toolkit.models.baseline import Divergence, diverge
 from toolkit.models.hf import HFModel
 from toolkit.protocols import LM, Drafter
 from toolkit.sampling import Sampling, Stopping
@@ -34,6 +35,7 @@ from toolkit.sampling import Sampling, Stopping
 PLAIN, HF = "plain", "HF generate"
 Prompts = Sequence[str | tuple[str, str]] | str | Path
 Given = Drafter | Engine | Arm
+Parting = Callable[[str, Sequence[int], Sequence[int]], Divergence | None]
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -72,6 +74,7 @@ class Compared:
     about: str
     answers: list[Answer] = field(default_factory=list)
     interrupted: bool = False
+    parting: Parting | None = None  # where two answers part; None where they are drawn at random, and need not be alike
 
     @property
     def whole(self) -> int:
@@ -96,6 +99,20 @@ class Compared:
         """Plain decoding's answer and the arm's, for every prompt that both have answered."""
         base = {a.number: a for a in self.answers if a.arm == PLAIN}
         return [(base[a.number], a) for a in self.answers if a.arm == arm and a.number in base]
+
+    def divergences(self, arm: str) -> dict[int, Divergence]:
+        """Where the arm's answers part from plain decoding's, by the prompt's number, and the logit gap of the two tokens
+        there in float32: a small one is a near-tie that rounding decided, a large one a fault. Equal answers are left out.
+
+        Costs a pass of the target for each. Raises ValueError for an unknown arm, and for sampled answers.
+        """
+        if arm not in self.arms:
+            raise ValueError(f"there is no arm {arm!r}: use one of {', '.join(self.arms)}")
+        if self.parting is None:
+            raise ValueError("sampled answers need not be alike: compare at temperature 0 to see where they part")
+        texts = {q.number: q.text for q in self.asked}
+        parted = {p.number: self.parting(texts[p.number], p.output, a.output) for p, a in self.pairs(arm)}
+        return {number: found for number, found in parted.items() if found is not None}
 
     def rows(self) -> list[Row]:
         """One an arm and task, those over all tasks first."""
@@ -202,7 +219,12 @@ def plan(
     told = [f"{name} = {arm!r}" for name, arm in arms.items() if isinstance(arm, Engine) or hasattr(arm, "propose")]
     key = _ADDRESS.sub("", repr([(q.task, q.text) for q in asked] + told))
     about = f"{loaded.name}, {loaded.model.dtype}, {max_new_tokens} new tokens, {sampling!r}, {torch.get_num_threads()} threads"
-    return Compared(whole, asked, f"{about}, prompts and drafters {hashlib.sha256(key.encode()).hexdigest()[:8]}")
+    about += f", prompts and drafters {hashlib.sha256(key.encode()).hexdigest()[:8]}"
+
+    def parting(text: str, ours: Sequence[int], theirs: Sequence[int]) -> Divergence | None:
+        return diverge(loaded.model, zoo.chat(loaded.tokenizer, text), ours, theirs)
+
+    return Compared(whole, asked, about, parting=None if sampling.heat > 0 else parting)
 
 
 def _reader(arms: Mapping[str, Given], loaded: zoo.Loaded) -> LM:

@@ -22,7 +22,9 @@ from toolkit.protocols import Drafter
 from toolkit.sampling import Sampling, Stopping
 from toolkit.terminal.progress import download_bar
 from toolkit.terminal.view import figures, page
-from toolkit.trace import StepRecord
+from toolkit.trace import StepRecord, save
+from toolkit.trace.files import savable
+from toolkit.trace.words import tokens_in
 
 USES = {  # which options mean something to which drafter and shape
     "length": {"ngram", "chain"},
@@ -66,9 +68,14 @@ def generate(options: argparse.Namespace) -> int:
 
         return compare(job, repeats=options.repeats, file=options.json)
     session = job.engine().start([job.prompt])
-    if options.plain or not sys.stdout.isatty():
-        return stream(job, session, figures_after=not options.plain)
-    return watch(job, session, f"{job.loaded.name} · {type(job.drafter).__name__}")
+    try:
+        if options.plain or not sys.stdout.isatty():
+            return stream(job, session, figures_after=not options.plain)
+        return watch(job, session, f"{job.loaded.name} · {type(job.drafter).__name__}")
+    finally:
+        if options.trace and session.trace.steps:  # what an interrupt left is worth looking at, too
+            session.trace.words = job.loaded.words(tokens_in(session.trace))
+            save(session.trace, options.trace)
 
 
 def check(options: argparse.Namespace) -> tuple[Sampling, Stopping]:
@@ -101,6 +108,10 @@ def check(options: argparse.Namespace) -> tuple[Sampling, Stopping]:
     for name in ("repeats", "threads"):
         if (value := getattr(options, name)) is not None and value < 1:
             raise ValueError(f"--{name} must be at least 1; got {value}")
+    if options.trace and options.compare:
+        raise ValueError("--trace is of a single run: leave out --compare")
+    if options.trace:
+        savable(options.trace)
     if options.json and not options.compare:
         raise ValueError("--json writes the figures of --compare: give both")
     zoo.as_dtype(options.dtype)

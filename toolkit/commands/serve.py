@@ -25,7 +25,9 @@ from toolkit.protocols import Drafter
 from toolkit.sampling import Stopping
 from toolkit.terminal.progress import download_bar
 from toolkit.trace import metrics, perfetto, prometheus, save
+from toolkit.trace.files import savable
 from toolkit.trace.requests import requests, totals
+from toolkit.trace.words import tokens_in
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -61,6 +63,8 @@ def check(options: argparse.Namespace) -> list[str]:
         raise ValueError("--compare and --sweep are two measurements: give one")
     if (options.trace or options.metrics) and (options.compare or options.sweep):
         raise ValueError("--trace and --metrics are of a single run: leave out --compare and --sweep")
+    if options.trace and Path(options.trace).suffix != ".json":
+        savable(options.trace)
     if options.json and not (options.compare or options.sweep):
         raise ValueError("--json writes the figures of --compare or --sweep: give one of them")
     zoo.as_dtype(options.dtype)
@@ -115,6 +119,7 @@ def once(
         if path.suffix == ".json":
             path.write_text(perfetto.text(server.trace))
         else:
+            server.trace.words = loaded.words(tokens_in(server.trace))
             save(server.trace, path)
         console.print(f"trace written to {path}")
     if options.metrics:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 from rich.tree import Tree
@@ -63,12 +64,20 @@ def figures(steps: Sequence[StepRecord]) -> Text:
     )
 
 
-def page(steps: Sequence[StepRecord], decode: Decode, title: str) -> RenderableType:
-    """All of it, for the newest step. The tree is left out when it has more than 24 nodes."""
+def page(steps: Sequence[StepRecord], decode: Decode, title: str | Text, row: int = 0) -> RenderableType:
+    """All of it, for a row's newest step. The tree is left out when it has more than 24 nodes."""
     if not steps:
         return Text("reading the prompt ...", style="dim")
-    row = next((r for r in steps[-1].rows if r), None)
-    parts: list[RenderableType] = [Panel(ribbon(steps, decode), title=title, title_align="left")]
-    if row and len(row.token) <= 24:
-        parts.append(Panel(step_tree(row, decode), title=f"step {steps[-1].step}", title_align="left"))
+    parts: list[RenderableType] = [Panel(ribbon(steps, decode, row), title=title, title_align="left")]
+    newest = next(((s.step, s.rows[row]) for s in reversed(steps) if s.rows[row]), None)
+    if newest and (record := newest[1]) and len(record.token) <= 24:
+        parts.append(Panel(step_tree(record, decode), title=f"step {newest[0]}", title_align="left"))
     return Group(*parts, figures(steps))
+
+
+def plain(shown: RenderableType, width: int = 100) -> str:
+    """As text without colours, for `print` and for logs."""
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(shown)
+    return captured.get()

@@ -9,5 +9,6 @@ from toolkit.trace.records import PrefixNode as PrefixNode
 from toolkit.trace.records import RowRecord as RowRecord
 from toolkit.trace.records import Snapshot as Snapshot
 from toolkit.trace.records import StepRecord as StepRecord
+from toolkit.trace.seats import seated as seated
 from toolkit.trace.trace import Trace as Trace
 from toolkit.trace.words import decoder as decoder

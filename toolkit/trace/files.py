@@ -23,9 +23,8 @@ def save(trace: Trace, path: str | Path) -> None:
     Raises ValueError for another ending or a missing folder, and ImportError, with the remedy, for Parquet without pyarrow.
     """
     path = Path(path)
+    savable(path)
     ending = _ending(path)
-    if not path.parent.is_dir():
-        raise ValueError(f"there is no folder {path.parent} to save {path.name} in: make it first")
     with _whole(path) as part:
         if ending == ".parquet":
             columns.write(trace, part)
@@ -35,6 +34,14 @@ def save(trace: Trace, path: str | Path) -> None:
         else:  # neither a name nor a time inside: the same trace makes the same bytes
             with part.open("wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
                 packed.writelines(lines.write(trace))
+
+
+def savable(path: str | Path) -> None:
+    """Raise ValueError for a path that `save` would refuse."""
+    path = Path(path)
+    _ending(path)
+    if not path.parent.is_dir():
+        raise ValueError(f"there is no folder {path.parent} to save {path.name} in: make it first")
 
 
 def load(path: str | Path) -> Trace:

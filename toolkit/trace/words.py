@@ -20,5 +20,8 @@ def tokens_in(trace: Trace) -> set[int]:
 
 
 def decoder(words: Mapping[int, bytes]) -> Callable[[Sequence[int]], str]:
-    """Token ids to text. What is no whole character, or no known token, is the replacement character."""
+    """Token ids to text. What is no whole character, or no known token, is the replacement character; where no token is
+    known at all, each id stands for itself."""
+    if not words:
+        return lambda ids: "".join(f"[{i}]" for i in ids)
     return lambda ids: b"".join(words.get(i, LOST) for i in ids).decode("utf-8", errors="replace")

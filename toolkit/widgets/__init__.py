@@ -20,6 +20,7 @@
 from toolkit.widgets.charts import Charts as Charts
 from toolkit.widgets.compare import CompareView as CompareView
 from toolkit.widgets.drift import drift_figure as drift_figure
+from toolkit.widgets.elsewhere import enable_in_colab as _enable_in_colab
 from toolkit.widgets.export import export_html as export_html
 from toolkit.widgets.lab import Lab as Lab
 from toolkit.widgets.replay import Replay as Replay
@@ -32,3 +33,5 @@ from toolkit.widgets.training import coverage_figure as coverage_figure
 from toolkit.widgets.training import mask_figure as mask_figure
 from toolkit.widgets.tree import TreeView as TreeView
 from toolkit.widgets.whatif import WhatIf as WhatIf
+
+_enable_in_colab()

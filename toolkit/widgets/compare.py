@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -11,11 +12,14 @@ from typing import Any
 
 import ipywidgets as w
 import plotly.graph_objects as go
-from IPython.display import display
+from IPython.display import HTML, display
 from plotly.subplots import make_subplots
 
 from toolkit.bench.compare import HF, PLAIN, Compared, Row
 from toolkit.engine import give_back_cores
+from toolkit.terminal.compared import compared_table
+from toolkit.terminal.view import plain
+from toolkit.widgets.elsewhere import has_page
 from toolkit.widgets.page import error_line
 
 CAPTION = (
@@ -42,6 +46,8 @@ class CompareView:
         self.error: Exception | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._static = f"specdec-{uuid.uuid4().hex[:8]}"
+        self._handle: Any = None
         self._bar = w.IntProgress(max=compared.whole, layout=w.Layout(width="50%"))
         self._said, self._table, self._button = w.HTML(), w.HTML(), w.Button(description="Stop", icon="stop")
         self._button.on_click(lambda _: self.stop())
@@ -112,7 +118,10 @@ class CompareView:
                 f", about {left:.0f} s left" if done > self._first else ""
             )
         self._button.disabled = ended or done == whole
-        self._table.value = table_html(self.compared.rows(), self.compared.about)
+        hidden = f"<style>#{self._static} {{ display: none; }}</style>"
+        self._table.value = hidden + table_html(self.compared.rows(), self.compared.about)
+        if ended and self._handle:
+            self._handle.update(HTML(self._fallback()))
         with self._figure.batch_update():
             fill(self._figure, self.compared)
 
@@ -120,7 +129,18 @@ class CompareView:
         return {"text/html": table_html(self.compared.rows(), self.compared.about), "text/plain": repr(self)}
 
     def _ipython_display_(self) -> None:
+        if not has_page():
+            print(self)
+            return
         display(self.widget)
+        self._handle = display(HTML(self._fallback()), display_id=self._static)
+
+    def _fallback(self) -> str:
+        """The table for saved notebooks, which the living one hides."""
+        return f'<div id="{self._static}">{table_html(self.compared.rows(), self.compared.about)}</div>'
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{plain(compared_table(self.compared.rows(), self.compared.about))}"
 
     def __repr__(self) -> str:
         return f"CompareView({len(self.compared.answers)} of {self.compared.whole} answers)"

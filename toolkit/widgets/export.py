@@ -12,7 +12,7 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from toolkit.trace import StepRecord, Trace, decoder
+from toolkit.trace import StepRecord, Trace, decoder, seated
 from toolkit.widgets.charts import Charts
 from toolkit.widgets.page import status_line
 from toolkit.widgets.ribbon import Ribbon
@@ -42,7 +42,7 @@ def export_html(
 
     Raises ValueError for a trace without steps, and for one without words where `decode` is not given.
     """
-    path = Path(path)
+    path, trace = Path(path), seated(trace)
     if not trace.steps:
         raise ValueError("this trace has no step to show: export it after a run")
     if decode is None and not trace.words:

@@ -16,6 +16,7 @@ from toolkit.models import zoo
 from toolkit.models.hf import HFModel
 from toolkit.protocols import Drafter, Rule
 from toolkit.sampling import Sampling, Stopping
+from toolkit.terminal.view import plain
 from toolkit.trace import StepRecord, Trace, save
 from toolkit.trace.words import tokens_in
 from toolkit.widgets.charts import Charts
@@ -48,6 +49,12 @@ class Lab:
     `engine`, `live`, `session` and `trace` are the real things: a drafter or rule assigned to `lab.engine` is used from the next
     step on and shown, sampling and stopping from the next run on. Nothing is generated before `run()`, `step()` or their
     buttons. Widgets only look: a run gives the same tokens with or without them.
+
+    In plain Python and in a terminal there is no page, and the same methods drive it:
+
+        lab.run()
+        lab.wait()
+        print(lab)  # text, tree and figures up to `step_shown`; `repr(lab)` is one line
     """
 
     def __init__(
@@ -247,6 +254,9 @@ class Lab:
 
     def _ipython_display_(self) -> None:
         self.screen.display(self.widget)
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{plain(self.screen.page())}"
 
     def __repr__(self) -> str:
         return f"Lab({self.loaded.name}, {self.engine.drafter!r}, {len(self.trace.steps)} steps, {self.live.state})"

@@ -11,7 +11,8 @@ from typing import Any
 import ipywidgets as w
 from IPython.display import HTML
 
-from toolkit.trace import StepRecord, Trace, decoder, load
+from toolkit.terminal.view import plain
+from toolkit.trace import StepRecord, Trace, decoder, load, seated
 from toolkit.widgets.controls import WRAP, Controls
 from toolkit.widgets.page import status_line
 from toolkit.widgets.screen import Screen
@@ -23,11 +24,14 @@ class Replay:
 
         Replay("run.jsonl.gz")
 
+    In plain Python and in a terminal, `print(replay)` shows text, tree and figures up to `step_shown`.
+    A server's run has a row for each request. Token ids stand for the text where the trace holds no words.
+
     Raises ValueError for a file that holds no trace, and for a trace without steps.
     """
 
     def __init__(self, trace: Trace | str | Path) -> None:
-        self.trace = trace if isinstance(trace, Trace) else load(trace)
+        self.trace = seated(trace if isinstance(trace, Trace) else load(trace))
         if not self.trace.steps:
             raise ValueError("this trace has no step to show: save one after a run")
         decode = decoder(self.trace.words)
@@ -36,7 +40,9 @@ class Replay:
         self._playing: threading.Event | None = None
         c = self.controls
         c.delay.value = 0.3
-        c.row.options = [(f"{b}: {p[:18]}", b) for b, p in enumerate(self._prompts)]
+        ids = self.trace.steps[0].ids or range(len(self._prompts))
+        c.row.options = [(f"{name}: {p[:18]}", b) for b, (name, p) in enumerate(zip(ids, self._prompts, strict=True))]
+        c.row.value = 0
         c.row.layout.display = "none" if len(self._prompts) == 1 else ""
         self.screen = Screen(self.stage, c, _Past(self))
         c.run.on_click(lambda _: self.play())
@@ -106,6 +112,9 @@ class Replay:
         """What is on the screen as plain HTML."""
         self.screen.settle()
         return HTML(self.screen.html())
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{plain(self.screen.page())}"
 
     def __repr__(self) -> str:
         return f"Replay({len(self.trace.steps)} steps, {len(self.trace.prompts)} prompts)"

@@ -9,9 +9,14 @@ from typing import Any, Protocol
 
 import ipywidgets as w
 from IPython.display import HTML, display
+from rich.console import Console, RenderableType
+from rich.text import Text
 
+from toolkit.terminal.view import page
 from toolkit.trace import StepRecord
+from toolkit.trace.labels import short
 from toolkit.widgets.controls import Controls
+from toolkit.widgets.elsewhere import has_page
 from toolkit.widgets.painter import Painter
 from toolkit.widgets.stage import Stage
 
@@ -86,8 +91,18 @@ class Screen:
         """What is on the screen as plain HTML."""
         return self.stage.html(self.source.status(self.source.steps()))
 
+    def page(self) -> RenderableType:
+        """The row's text, tree and figures up to the step on the screen, for a terminal."""
+        steps = self.source.steps()[: self.shown + 1]
+        prompt = Text(short(self.stage.ribbon.prompt.strip(), 60))
+        return page(steps, self.stage.tree.decode, prompt, self.stage.row) if steps else Text("no step yet")
+
     def display(self, widget: w.Widget) -> None:
-        """Put it into a cell's output, with a picture that a live page hides. A saved notebook keeps the picture."""
+        """Put it into a cell's output, with a picture that a live page hides. A saved notebook keeps the picture, and a
+        terminal gets the text and the tree of the newest step as it can show them."""
+        if not has_page():
+            Console().print(self.page())
+            return
         display(widget)
         self._handle = display(HTML(self._fallback()), display_id=self._static)
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ipywidgets as w
+from rich.columns import Columns
 
+from toolkit.terminal.view import plain, step_tree
 from toolkit.trace import RowRecord
 from toolkit.whatif import RULES, Comparison, Question, compare, labels
 from toolkit.widgets.page import error_line
@@ -109,6 +111,19 @@ class WhatIf(w.VBox):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         return {**(super()._repr_mimebundle_(**kwargs) or {}), "text/html": self.html}
+
+    def __str__(self) -> str:
+        self.settle()
+        trees = [step_tree(side, self._say) for side in (self._record, self.found and self.found.record) if side]
+        return f"{self!r}\n{plain(Columns(trees, padding=(0, 4)))}" if trees else repr(self)
+
+    def __repr__(self) -> str:
+        if self._record is None:
+            return "WhatIf(no step)"
+        sides = [self._record, *([self.found.record] if self.found else [])]
+        kept = " instead of ".join(str(len(side.path) - 1) for side in reversed(sides))
+        rule = f", {self.found.rule}" if self.found else ""
+        return f"WhatIf(step {self._step}{rule}: {kept} of {len(self._record.token) - 1} guesses kept)"
 
     @property
     def _controls(self) -> tuple[Any, ...]:
