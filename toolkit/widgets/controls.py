@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import ipywidgets as w
 
+from toolkit.widgets.timeline import Timeline
+
 WRAP = w.Layout(flex_flow="row wrap")
 
 
@@ -16,7 +18,7 @@ def _button(text: str, icon: str, tip: str) -> w.Button:
 
 @dataclass(slots=True)
 class Controls:
-    """prompt: of the shown row. follow: show the newest step."""
+    """prompt: of the shown row. timeline: the step that is looked at."""
 
     prompt: w.Textarea = field(
         default_factory=lambda: w.Textarea(
@@ -48,14 +50,7 @@ class Controls:
             layout=w.Layout(width="280px"),
         )
     )
-    scrubber: w.IntSlider = field(
-        default_factory=lambda: w.IntSlider(description="step", min=0, max=0, layout=w.Layout(width="70%"))
-    )
-    follow: w.ToggleButton = field(
-        default_factory=lambda: w.ToggleButton(
-            True, description="follow", tooltip="show the newest step", layout=w.Layout(width="90px")
-        )
-    )
+    timeline: Timeline = field(default_factory=Timeline)
     status: w.HTML = field(default_factory=w.HTML)
 
     def box(self, parts: Mapping[str, w.Widget], looks: Mapping[str, w.Widget]) -> w.VBox:
@@ -65,7 +60,16 @@ class Controls:
         folded = {title: part for title, part in parts.items() if title not in ("drafter", "rule")}
         more = w.Accordion(list(folded.values()), titles=list(folded), selected_index=None)
         menus = w.HBox([self.target, parts["drafter"], parts["rule"], self.delay, self.row], layout=WRAP)
-        time = w.HBox([self.scrubber, self.follow])
         return w.VBox(
-            [self.prompt, buttons, menus, more, self.status, looks["tree"], time, looks["text"], looks["charts"]]
+            [
+                self.prompt,
+                buttons,
+                menus,
+                more,
+                self.status,
+                looks["tree"],
+                self.timeline,
+                looks["text"],
+                looks["charts"],
+            ]
         )

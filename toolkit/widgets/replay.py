@@ -45,10 +45,9 @@ class Replay:
         c.rewind.on_click(lambda _: self._by(-1))
         c.row.observe(self._other_row, "value")
         hands = w.HBox([c.run, c.pause, c.rewind, c.step, c.delay, c.row], layout=WRAP)
-        time = w.HBox([c.scrubber, c.follow])
         about = w.HTML(_about(self.trace))
         self.widget = w.VBox(
-            [about, hands, c.status, self.stage.tree, time, self.stage.ribbon, self.stage.charts.widget]
+            [about, hands, c.status, self.stage.tree, c.timeline, self.stage.ribbon, self.stage.charts.widget]
         )
         self._other_row(None)
 
