@@ -6,19 +6,18 @@ import threading
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import ipywidgets as w
-from IPython.display import HTML
 
 from toolkit.trace import StepRecord, Trace, decoder, load
 from toolkit.widgets.controls import WRAP, Controls
+from toolkit.widgets.onscreen import OnScreen
 from toolkit.widgets.page import status_line
 from toolkit.widgets.screen import Screen
 from toolkit.widgets.stage import Stage
 
 
-class Replay:
+class Replay(OnScreen):
     """The Lab's views of a trace, or of a file that `Lab.save` or `toolkit.trace.save` wrote.
 
         Replay("run.jsonl.gz")
@@ -36,8 +35,7 @@ class Replay:
         self._playing: threading.Event | None = None
         c = self.controls
         c.delay.value = 0.3
-        c.row.options = [(f"{b}: {p[:18]}", b) for b, p in enumerate(self._prompts)]
-        c.row.layout.display = "none" if len(self._prompts) == 1 else ""
+        c.offer_rows(self._prompts)
         self.screen = Screen(self.stage, c, _Past(self))
         c.run.on_click(lambda _: self.play())
         c.pause.on_click(lambda _: self.pause())
@@ -50,15 +48,6 @@ class Replay:
             [about, hands, c.status, self.stage.tree, c.timeline, self.stage.ribbon, self.stage.charts.widget]
         )
         self._other_row(None)
-
-    @property
-    def step_shown(self) -> int:
-        """The step on the screen. Assign to look at another; None for the last."""
-        return self.screen.shown
-
-    @step_shown.setter
-    def step_shown(self, step: int | None) -> None:
-        self.screen.show(step)
 
     def play(self) -> None:
         """Show one step after another, as fast as the delay says; from the beginning if the last is on the screen."""
@@ -94,17 +83,6 @@ class Replay:
         row = int(self.controls.row.value or 0)
         self.stage.start(self._prompts[row] if self._prompts else "", row)
         self.screen.hurry()
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        return {"text/html": self.screen.html(), "text/plain": repr(self)}
-
-    def _ipython_display_(self) -> None:
-        self.screen.display(self.widget)
-
-    def snapshot(self) -> HTML:
-        """What is on the screen as plain HTML."""
-        self.screen.settle()
-        return HTML(self.screen.html())
 
     def __repr__(self) -> str:
         return f"Replay({len(self.trace.steps)} steps, {len(self.trace.prompts)} prompts)"
