@@ -92,8 +92,7 @@ def test_watch_pause_step_rewind_swap_scrub_and_look(server, browser, pictures, 
     assert "outcome" in card and "token" in card
     page.screenshot(path=str(pictures / f"card-{'dark' if dark else 'light'}.png"))
 
-    handle = page.locator(".widget-hslider:has-text('step') .noUi-handle").first
-    handle.focus()
+    page.locator(".sd-timeline .strip").first.focus()
     for _ in range(3):
         page.keyboard.press("ArrowLeft")
     tab.until(f"(n) => ({SHOWN})() === n", newest - 2)
@@ -101,7 +100,7 @@ def test_watch_pause_step_rewind_swap_scrub_and_look(server, browser, pictures, 
     piece.click()
     tab.until(f"(n) => ({SHOWN})() === n", int(piece.get_attribute("data-step")))
     page.screenshot(path=str(pictures / f"scrubbed-{'dark' if dark else 'light'}.png"))
-    page.locator(".widget-toggle-button:has-text('follow')").first.click()
+    page.locator(".sd-timeline button").first.click()
     tab.until(f"(n) => ({SHOWN})() >= n", newest)
     tab.button("Stop").click()
     clean(tab)

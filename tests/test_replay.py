@@ -70,7 +70,7 @@ def test_a_replay_plays_to_its_end_and_leaves_no_thread(lab, tmp_path):
     playing.join(20)
     assert not playing.is_alive() and replay.step_shown == len(replay.trace.steps) - 1
     replay.controls.rewind.click()
-    assert replay.step_shown == len(replay.trace.steps) - 2 and not replay.controls.follow.value
+    assert replay.step_shown == len(replay.trace.steps) - 2 == replay.controls.timeline.shown
     replay.play()
     again = next(t for t in threading.enumerate() if t.name == "specdec-replay")
     replay.close()

@@ -143,25 +143,26 @@ def test_a_run_shows_its_last_step_and_all_its_text(open_lab):
     session = open_lab.wait()
     n = len(session.trace.steps)
     c = open_lab.controls
-    assert c.scrubber.max == c.scrubber.value == n - 1 == open_lab.step_shown == open_lab.tree.scene["step"]
+    assert c.timeline.steps == n == len(c.timeline.tokens) and c.timeline.shown == -1
+    assert open_lab.step_shown == n - 1 == open_lab.tree.scene["step"]
     assert "".join(p[0] for p in open_lab.ribbon.pieces) == session.texts[0]
     assert "<b>done</b>" in c.status.value and "ended by length" in c.status.value
     assert len(open_lab.charts.figure("tokens").data[0].x) == n
 
 
-def test_the_scrubber_and_code_move_each_other(open_lab):
+def test_the_timeline_and_code_move_each_other(open_lab):
     open_lab.run()
     open_lab.wait()
     open_lab.step_shown = 2
     open_lab.screen.settle()
-    assert open_lab.controls.scrubber.value == 2 == open_lab.tree.scene["step"] == open_lab.ribbon.shown
-    open_lab.controls.scrubber.value = 1
+    assert open_lab.controls.timeline.shown == 2 == open_lab.tree.scene["step"] == open_lab.ribbon.shown
+    open_lab.controls.timeline.shown = 1  # as a page does
     open_lab.screen.settle()
-    assert open_lab.step_shown == 1 and not open_lab.controls.follow.value
+    assert open_lab.step_shown == 1 == open_lab.tree.scene["step"]
     open_lab.ribbon.clicked = 3
     open_lab.screen.settle()
     assert open_lab.step_shown == 3
-    open_lab.controls.follow.value = True
+    open_lab.controls.timeline.shown = -1
     open_lab.screen.settle()
     assert open_lab.step_shown == len(open_lab.trace.steps) - 1
     with pytest.raises(ValueError, match="there is no step 999"):
@@ -294,7 +295,7 @@ def test_rows_are_chosen_and_rewind_is_shown():
     assert made.controls.prompt.value == "abcabc"
     made.rewind(3)
     made.wait()
-    assert made.controls.scrubber.max == len(made.trace.steps) - 1 == 20
+    assert made.controls.timeline.steps == len(made.trace.steps) == 21 == made.controls.timeline.tokens.count(1)
     made.run()
     assert made.wait() is not session and made.prompts == ("abcabc", "zzz")
     made.close()

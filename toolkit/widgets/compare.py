@@ -58,9 +58,14 @@ class CompareView:
         if start:
             self.start()
 
+    @property
+    def running(self) -> bool:
+        """Its thread has the model now."""
+        return self._thread is not None and self._thread.is_alive()
+
     def start(self) -> CompareView:
         """Go on with what has not been answered."""
-        if self._thread and self._thread.is_alive():
+        if self.running:
             raise RuntimeError("this comparison is running already: wait() for it, or stop() it")
         self._stop.clear()
         self.compared.interrupted = False
@@ -85,7 +90,8 @@ class CompareView:
     def close(self) -> None:
         """Stop it, and close the widgets."""
         self.stop()
-        self.wait()
+        if self._thread:
+            self._thread.join()
         self.widget.close()
 
     def _run(self) -> None:

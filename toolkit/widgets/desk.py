@@ -13,6 +13,8 @@ from toolkit.whatif import RULES, labels
 from toolkit.widgets.controls import WRAP, Controls
 from toolkit.widgets.forms import Form, PartMenu
 
+SOME = 64  # likeliest tokens that do for most questions
+
 
 class Desk:
     """Menus and forms of the drafter, its shape, the rule, sampling and stopping, beside the controls of a run.
@@ -28,12 +30,15 @@ class Desk:
         self.forms = {name: Form(self._put(name), refused) for name in ("sampling", "stopping")}
         for form in self.forms.values():
             form.box.layout = WRAP
+        self._moving = False  # the menu is being moved by us
+        self.controls.evidence.observe(lambda change: self._evidence(change["new"]), "value")
         self.sync()
 
     def sync(self) -> None:
         """Show the parts that the engine has now."""
         self.drafter.show(self.engine.drafter)
         self.rule.show(self.engine.rule)
+        self._show_evidence()
         for name, form in self.forms.items():
             if form.part is not (now := getattr(self.engine, name)):
                 form.show(now)
@@ -49,5 +54,30 @@ class Desk:
         self.drafter.offer(drafters)
         self.sync()
 
+    def _show_evidence(self) -> None:
+        menu, k, whole = self.controls.evidence, self.engine.evidence, self.engine.target.vocab
+        options = {k: f"{k} likeliest", SOME: f"{SOME} likeliest", whole: "all", 0: "off"}
+        shown = tuple((options[n], n) for n in sorted(options))
+        if (menu.options, menu.value) != (shown, k):
+            self._moving = True
+            try:
+                menu.options = shown
+                menu.value = k
+            finally:
+                self._moving = False
+
+    def _evidence(self, k: int) -> None:
+        if not self._moving:
+            self.engine.evidence = k
+
     def _put(self, name: str) -> Callable[[Any], None]:
         return lambda part: setattr(self.engine, name, part)
+
+
+def named(drafter: str | Drafter, drafters: Mapping[str, Drafter]) -> Drafter:
+    """The drafter of that name, or the one that was given. Raises ValueError for an unknown name."""
+    if not isinstance(drafter, str):
+        return drafter
+    if drafter not in drafters:
+        raise ValueError(f"unknown drafter {drafter!r}: use one of {', '.join(drafters)}, or a drafter of your own")
+    return drafters[drafter]

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from IPython import get_ipython
-from IPython.display import HTML
-
-from toolkit.engine import Engine, Live, Session, give_back_cores, takes_every_core
+from toolkit.engine import Engine, Live, Session, give_back_cores
 from toolkit.engine.parts import menu
 from toolkit.models import zoo
 from toolkit.models.hf import HFModel
 from toolkit.protocols import Drafter, Rule
 from toolkit.sampling import Sampling, Stopping
-from toolkit.terminal.view import plain
-from toolkit.trace import StepRecord, Trace, save
-from toolkit.trace.words import tokens_in
+from toolkit.trace import Trace
+from toolkit.widgets.cells import AfterCells
 from toolkit.widgets.charts import Charts
+from toolkit.widgets.compare import CompareView
 from toolkit.widgets.controls import Controls
-from toolkit.widgets.desk import Desk
-from toolkit.widgets.export import export_html
-from toolkit.widgets.page import error_line, status_line
+from toolkit.widgets.desk import Desk, named
+from toolkit.widgets.onscreen import OnScreen
+from toolkit.widgets.page import error_line
 from toolkit.widgets.ribbon import Ribbon
+from toolkit.widgets.running import Running
 from toolkit.widgets.screen import Screen
 from toolkit.widgets.stage import Stage
+from toolkit.widgets.studies import Studies
 from toolkit.widgets.targets import Target, TargetMenu, load
 from toolkit.widgets.tree import TreeView
 from toolkit.widgets.whatif import WhatIf
 
 
-class Lab:
+class Lab(OnScreen):
     """One object in a notebook cell to watch speculative decoding, stop it and change its parts.
 
         lab = Lab("smollm2", drafter="ngram", prompt="Why is the sky blue?")
@@ -44,7 +42,8 @@ class Lab:
     drafters  the menu, name to drafter; by default those of `engine.parts.menu`
     rule      by default exact rejection sampling
     prompts   several prompts at once, one row each, instead of `prompt`
-    evidence  likeliest tokens to record a node, so that `what_if` can judge a step again; 64 do for most, 0 costs nothing
+    evidence  likeliest tokens to record a node, so that `what_if` can judge a step again: 64 do for most, 0 costs nothing;
+              a menu changes it from the next step on
 
     `engine`, `live`, `session` and `trace` are the real things: a drafter or rule assigned to `lab.engine` is used from the next
     step on and shown, sampling and stopping from the next run on. Nothing is generated before `run()`, `step()` or their
@@ -81,7 +80,7 @@ class Lab:
         known = dict(drafters) if drafters is not None else menu(lm)
         self.engine = Engine(
             lm,
-            _named(drafter, known) if isinstance(drafter, str) else drafter,
+            named(drafter, known),
             sampling=sampling or Sampling(),
             stopping=replace(stopping, tokens=loaded.stop_tokens),
             decode=loaded.decode,
@@ -93,17 +92,18 @@ class Lab:
         self._texts = list(prompts) or [prompt]  # of the prompts, as they stand in the box
         self.refused: Exception | None = None  # what was refused last, until something is done
         self.stage = Stage(loaded.decode)
-        self.desk = Desk(self.engine, known, self._say)
+        self.desk = Desk(self.engine, known, self.say)
         self.controls.chat.value = chat and loaded.tokenizer.chat_template is not None
         self.controls.delay.value = delay
-        self.screen = Screen(self.stage, self.controls, _Run(self))
-        looks = {"tree": self.tree, "text": self.ribbon, "charts": self.charts.widget}
+        self.screen = Screen(self.stage, self.controls, Running(self))
+        self.studies = Studies(self)
+        looks = {**self.stage.looks, "studies": self.studies.widget}
         self.widget = self.controls.box(self.desk.parts, looks)
-        self._targets = TargetMenu(self.controls.target, (target, *targets), self._other_target, self._say)
+        self._targets = TargetMenu(self.controls.target, (target, *targets), self._other_target, self.say)
         self._fresh()
         self._wire()
-        if shell := get_ipython():  # what a cell has computed must not slow the run that a button starts
-            shell.events.register("post_run_cell", self._after_cell)
+        # What a cell has computed must not slow the run that a button starts.
+        self._cells = AfterCells(give_back_cores)
 
     # ---- running -------------------------------------------------------------------------------------------------
 
@@ -139,9 +139,9 @@ class Lab:
         """End the run, the drawing thread and the widgets."""
         self.live.stop()
         self.screen.close()
+        self.studies.close()
         self.widget.close()
-        if (shell := get_ipython()) and self._after_cell in shell.events.callbacks["post_run_cell"]:
-            shell.events.unregister("post_run_cell", self._after_cell)
+        self._cells.close()
 
     @property
     def trace(self) -> Trace:
@@ -172,6 +172,7 @@ class Lab:
         self.engine.stopping = replace(self.engine.stopping, tokens=loaded.stop_tokens)
         self.desk.offer(known)
         self.tree.decode = self.ribbon.decode = loaded.decode
+        self.studies.restart()
         self._fresh()
         self._targets.show(target)
 
@@ -199,15 +200,6 @@ class Lab:
     # ---- looking -------------------------------------------------------------------------------------------------
 
     @property
-    def step_shown(self) -> int:
-        """The step on the screen, -1 before the first. Assign to look at another; None follows the newest."""
-        return self.screen.shown
-
-    @step_shown.setter
-    def step_shown(self, step: int | None) -> None:
-        self.screen.show(step)
-
-    @property
     def row(self) -> int:
         """The row on the screen."""
         return int(self.controls.row.value or 0)
@@ -221,42 +213,38 @@ class Lab:
 
         Raises ValueError before the first step, and for a run that recorded no evidence.
         """
-        record = self.trace.steps[self.step_shown].rows[self.row] if self.trace.steps else None
-        if record is None:
-            raise ValueError("there is no step of this row to ask about: make one first")
-        if record.evidence is None:
-            raise ValueError("this step was recorded without evidence: make the Lab with evidence=64, and run again")
-        panel = WhatIf(self.loaded.decode)
-        panel.show(record, self.step_shown)
-        return panel
+        return self.studies.what_if()
 
-    def snapshot(self) -> HTML:
-        """What is on the screen as plain HTML, for pages without a kernel."""
-        self.screen.settle()
-        return HTML(self.screen.html())
+    def compare(
+        self,
+        prompts: Sequence[str] = (),
+        drafters: Mapping[str, Drafter] | Sequence[str] = (),
+        *,
+        max_new_tokens: int = 64,
+    ) -> CompareView:
+        """Pause, and run drafters next to plain decoding in the background, with this lab's target and sampling. Returns at once.
+
+        prompts   texts; by default those in the box
+        drafters  names of the menu, or name to drafter; by default the one in use
+
+        Raises ValueError for a name that the menu has not, and while another comparison runs.
+        """
+        chosen = drafters or [str(self.desk.drafter.menu.value)]
+        return self.studies.compare(prompts or self._texts, chosen, max_new_tokens)
+
+    def say(self, error: Exception) -> None:
+        """Show what was refused, in red."""
+        self.refused = error
+        self.controls.status.value = error_line(error)
 
     def save(self, path: str | Path) -> None:
         """Write the trace, with the words of its tokens: `Replay(path)` shows it again without any model. The ending says
         how: .jsonl, .jsonl.gz or .parquet."""
-        save(self._told(), path)
+        self.studies.save(path)
 
     def export(self, path: str | Path) -> int:
         """Write one HTML file in which the run can be looked at in any browser, offline; returns its size in bytes."""
-        return export_html(self._told(), path, title=f"{self.loaded.name}: {self.prompts[0][:60]}")
-
-    def _told(self) -> Trace:
-        trace = self.trace
-        trace.words = self.loaded.words(tokens_in(trace))
-        return trace
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        return {"text/html": self.screen.html(), "text/plain": repr(self)}
-
-    def _ipython_display_(self) -> None:
-        self.screen.display(self.widget)
-
-    def __str__(self) -> str:
-        return f"{self!r}\n{plain(self.screen.page())}"
+        return self.studies.export(path)
 
     def __repr__(self) -> str:
         return f"Lab({self.loaded.name}, {self.engine.drafter!r}, {len(self.trace.steps)} steps, {self.live.state})"
@@ -265,6 +253,8 @@ class Lab:
 
     def _ready(self) -> None:
         """All that is asked for by now is in the session, or a new session is made."""
+        if self.studies.comparing:
+            raise ValueError("a comparison is running: wait until it has ended, or stop it")
         self.refused = None
         if self._wishes() != self._asked or self.live.state in ("done", "stopped"):
             self._fresh()
@@ -285,42 +275,18 @@ class Lab:
         self.live = Live(self.engine, session, delay=c.delay.value)
         self.live.listen(self.screen.hurry)
         session.trace.watch(lambda records: self.screen.draw(), every=0)
-        rows = [(f"{b}: {p[:18]}", b) for b, p in enumerate(prompts)]
-        if list(c.row.options) != rows:
-            row, c.row.options = self.row, rows
-            c.row.value = min(row, len(rows) - 1)
-        c.row.layout.display = "none" if len(rows) == 1 else ""
+        c.offer_rows(prompts)
         c.prompt.value = prompts[self.row]
         self.stage.start(prompts[self.row], self.row)
         self.screen.show(None)
 
     def _wire(self) -> None:
         c = self.controls
-        for button, act in (
-            (c.run, self.run),
-            (c.step, self.step),
-            (c.pause, self.pause),
-            (c.rewind, self.rewind),
-            (c.stop, self.stop),
-        ):
-            button.on_click(lambda _, act=act: self._guard(act))
+        acts = {"run": self.run, "step": self.step, "pause": self.pause, "rewind": self.rewind, "stop": self.stop}
+        c.press(acts, self.say)
         c.delay.observe(lambda change: setattr(self.live, "delay", change["new"]), "value")
         c.prompt.observe(lambda change: self._texts.__setitem__(self.row, change["new"]), "value")
         c.row.observe(self._other_row, "value")
-
-    def _after_cell(self, *_: Any) -> None:
-        give_back_cores()
-
-    def _guard(self, act: Callable[[], object]) -> None:
-        """A callback's error belongs on the screen, not into a log nobody reads."""
-        try:
-            act()
-        except Exception as error:
-            self._say(error)
-
-    def _say(self, error: Exception) -> None:
-        self.refused = error
-        self.controls.status.value = error_line(error)
 
     def _other_target(self, target: Target) -> None:
         self.controls.status.value = "loading the target …"
@@ -330,33 +296,3 @@ class Lab:
         self.controls.prompt.value = self._texts[self.row]
         self.stage.start(self.prompts[self.row], self.row)
         self.screen.hurry()
-
-
-class _Run:
-    """A lab's run, as the screen draws it."""
-
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
-
-    def steps(self) -> list[StepRecord]:
-        return list(self.lab.trace.steps)
-
-    def status(self, steps: Sequence[StepRecord]) -> str:
-        if error := self.lab.live.error or self.lab.refused:
-            return error_line(error)
-        return status_line(self.lab.live.state, steps, self.lab.session.reasons)
-
-    def resting(self) -> bool:
-        return self.lab.live.state != "running"
-
-    def crowded(self) -> bool:
-        return takes_every_core(self.lab.session.token.device)
-
-    def sync(self) -> None:
-        self.lab.desk.sync()
-
-
-def _named(name: str, drafters: Mapping[str, Drafter]) -> Drafter:
-    if name not in drafters:
-        raise ValueError(f"unknown drafter {name!r}: use one of {', '.join(drafters)}, or a drafter of your own")
-    return drafters[name]

@@ -6,20 +6,18 @@ import threading
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import ipywidgets as w
-from IPython.display import HTML
 
-from toolkit.terminal.view import plain
 from toolkit.trace import StepRecord, Trace, decoder, load, seated
 from toolkit.widgets.controls import WRAP, Controls
+from toolkit.widgets.onscreen import OnScreen
 from toolkit.widgets.page import status_line
 from toolkit.widgets.screen import Screen
 from toolkit.widgets.stage import Stage
 
 
-class Replay:
+class Replay(OnScreen):
     """The Lab's views of a trace, or of a file that `Lab.save` or `toolkit.trace.save` wrote.
 
         Replay("run.jsonl.gz")
@@ -40,10 +38,7 @@ class Replay:
         self._playing: threading.Event | None = None
         c = self.controls
         c.delay.value = 0.3
-        ids = self.trace.steps[0].ids or range(len(self._prompts))
-        c.row.options = [(f"{name}: {p[:18]}", b) for b, (name, p) in enumerate(zip(ids, self._prompts, strict=True))]
-        c.row.value = 0
-        c.row.layout.display = "none" if len(self._prompts) == 1 else ""
+        c.offer_rows(self._prompts, self.trace.steps[0].ids)
         self.screen = Screen(self.stage, c, _Past(self))
         c.run.on_click(lambda _: self.play())
         c.pause.on_click(lambda _: self.pause())
@@ -51,21 +46,11 @@ class Replay:
         c.rewind.on_click(lambda _: self._by(-1))
         c.row.observe(self._other_row, "value")
         hands = w.HBox([c.run, c.pause, c.rewind, c.step, c.delay, c.row], layout=WRAP)
-        time = w.HBox([c.scrubber, c.follow])
         about = w.HTML(_about(self.trace))
         self.widget = w.VBox(
-            [about, hands, c.status, self.stage.tree, time, self.stage.ribbon, self.stage.charts.widget]
+            [about, hands, c.status, self.stage.tree, c.timeline, self.stage.ribbon, self.stage.charts.widget]
         )
         self._other_row(None)
-
-    @property
-    def step_shown(self) -> int:
-        """The step on the screen. Assign to look at another; None for the last."""
-        return self.screen.shown
-
-    @step_shown.setter
-    def step_shown(self, step: int | None) -> None:
-        self.screen.show(step)
 
     def play(self) -> None:
         """Show one step after another, as fast as the delay says; from the beginning if the last is on the screen."""
@@ -101,20 +86,6 @@ class Replay:
         row = int(self.controls.row.value or 0)
         self.stage.start(self._prompts[row] if self._prompts else "", row)
         self.screen.hurry()
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        return {"text/html": self.screen.html(), "text/plain": repr(self)}
-
-    def _ipython_display_(self) -> None:
-        self.screen.display(self.widget)
-
-    def snapshot(self) -> HTML:
-        """What is on the screen as plain HTML."""
-        self.screen.settle()
-        return HTML(self.screen.html())
-
-    def __str__(self) -> str:
-        return f"{self!r}\n{plain(self.screen.page())}"
 
     def __repr__(self) -> str:
         return f"Replay({len(self.trace.steps)} steps, {len(self.trace.prompts)} prompts)"

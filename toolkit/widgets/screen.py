@@ -1,7 +1,8 @@
-"""Draws a run on the stage, with its scrubber and its line of status: the newest step, or the one that somebody looks at."""
+"""Draws a run on the stage, with its timeline and its line of status: the newest step, or the one that somebody looks at."""
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from toolkit.widgets.stage import Stage
 
 CHARTS_EVERY = 1.0  # seconds; a plotly figure is far dearer to draw than a tree
 CHARTS_SELDOM = 10.0  # where the page is drawn on the model's own cores
-CONTROLS_EVERY = 0.4  # and a slider and a line of text, in a notebook page, cost more than a token
+CONTROLS_EVERY = 0.4  # and every message to a notebook page costs more than a token
 
 
 class Source(Protocol):
@@ -55,27 +56,26 @@ class Screen:
         self._painter = Painter(self._paint, elsewhere=self._page_seconds)
         self.draw, self.hurry, self.settle = self._painter.poke, self._painter.hurry, self._painter.settle
         self._drawn: dict[float, float] = {}  # when the parts that are drawn seldom were drawn last
-        self._wanted: int | None = None  # the step asked for, None to follow the newest
-        self._moving = False  # the scrubber is being moved by us
+        self._lock = threading.Lock()  # around the timeline's list, which grows by more than one thread
         self._static = f"specdec-{uuid.uuid4().hex[:8]}"
         self._handle: Any = None
-        controls.scrubber.observe(self._scrubbed, "value")
-        controls.follow.observe(self._followed, "value")
+        controls.timeline.observe(self.hurry, "shown")
         stage.ribbon.observe(lambda change: self.look(change["new"]), "clicked")
 
     @property
     def shown(self) -> int:
         """The step on the screen, -1 before the first."""
         newest = len(self.source.steps()) - 1
-        return newest if self._wanted is None else min(self._wanted, newest)
+        wanted = self.controls.timeline.shown
+        return newest if wanted < 0 else min(wanted, newest)
 
     def show(self, step: int | None) -> None:
         """Look at a step; None follows the newest. Raises ValueError for one that is not there."""
         count = len(self.source.steps())
         if step is not None and not 0 <= step < max(1, count):
             raise ValueError(f"there is no step {step}: the run has steps 0 to {count - 1}")
-        self._wanted = step
-        self.controls.follow.value = step is None
+        self._time()  # it takes no step that it does not know of
+        self.controls.timeline.shown = -1 if step is None else step
         self.hurry()
 
     def look(self, step: int) -> None:
@@ -106,29 +106,22 @@ class Screen:
         display(widget)
         self._handle = display(HTML(self._fallback()), display_id=self._static)
 
-    def _scrubbed(self, change: dict[str, Any]) -> None:
-        if not self._moving:
-            self.look(change["new"])
-
-    def _followed(self, change: dict[str, Any]) -> None:
-        if change["new"] != (self._wanted is None):
-            self.show(None if change["new"] else max(self.shown, 0))
+    def _time(self) -> None:
+        """Bring the timeline up to the newest step."""
+        with self._lock:
+            self.controls.timeline.update(self.source.steps(), self.stage.row)
 
     def _paint(self) -> None:
-        steps, c = self.source.steps(), self.controls
-        shown = min(self.shown, len(steps) - 1)  # the run may have gone on in between
-        self.stage.show(steps, shown, marked=self._wanted is not None)
-        self.source.sync()
         resting = self.source.resting()
-        if self._due(CONTROLS_EVERY, resting):
-            self._moving = True
-            try:
-                # Not in one message: the page's slider would answer a new range with its old value, as if moved by hand.
-                c.scrubber.max = max(0, len(steps) - 1)
-                c.scrubber.value = max(0, shown)
-            finally:
-                self._moving = False
-            c.status.value = self.source.status(steps)
+        controls = self._due(CONTROLS_EVERY, resting)
+        if controls:
+            self._time()  # first: where steps were taken back, what is looked at may be one of them
+        steps = self.source.steps()
+        shown = min(self.shown, len(steps) - 1)  # the run may have gone on in between
+        self.stage.show(steps, shown, marked=self.controls.timeline.shown >= 0)
+        self.source.sync()
+        if controls:
+            self.controls.status.value = self.source.status(steps)
         if self._due(CHARTS_SELDOM if self._page_seconds() else CHARTS_EVERY, resting):
             self.stage.chart(steps)
         if self._handle and resting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from toolkit.trace import RowRecord, StepRecord
 from toolkit.whatif import residual
@@ -19,6 +20,11 @@ class Stage:
     def __init__(self, decode: Decode) -> None:
         self.tree, self.ribbon, self.charts = TreeView(decode), Ribbon(decode), Charts()
         self.row = 0
+
+    @property
+    def looks(self) -> dict[str, Any]:
+        """The widgets, as `Controls.box` wants them."""
+        return {"tree": self.tree, "text": self.ribbon, "charts": self.charts.widget}
 
     def start(self, prompt: str, row: int = 0) -> None:
         """Begin anew with a row and its prompt's text."""

@@ -34,7 +34,7 @@ class WhatIf(w.VBox):
     def __init__(self, decode: Decode, rules: Mapping[str, Any] = RULES) -> None:
         self.rules = dict(rules)
         self.found: Comparison | None = None
-        self._decode = decode
+        self.decode = decode
         self._record: RowRecord | None = None
         self._step = 0
         self._was: Question | None = None  # what the controls say when nothing is asked
@@ -93,6 +93,11 @@ class WhatIf(w.VBox):
                 self._moving = False
         self._painter.hurry()
 
+    def see(self, record: RowRecord | None, step: int) -> None:
+        """`show`, where that is another than is shown."""
+        if record is not self._record or step != self._step:
+            self.show(record, step)
+
     def settle(self, timeout: float = 10.0) -> bool:
         """Wait until the last answer is on the screen."""
         return self._painter.settle(timeout)
@@ -133,7 +138,7 @@ class WhatIf(w.VBox):
         )
 
     def _say(self, ids: Sequence[int]) -> str:
-        return self._decode(ids) if min(ids) >= 0 else "(not recorded)"
+        return self.decode(ids) if min(ids) >= 0 else "(not recorded)"
 
     def _read(self) -> Question | None:
         """What the controls ask; None while the seed is no number."""
