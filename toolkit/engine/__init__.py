@@ -2,6 +2,7 @@
 
 from toolkit.engine.cores import give_back_cores as give_back_cores
 from toolkit.engine.cores import takes_every_core as takes_every_core
+from toolkit.engine.ending import before_exit as before_exit
 from toolkit.engine.engine import Engine as Engine
 from toolkit.engine.live import Live as Live
 from toolkit.engine.policy import InTurn as InTurn

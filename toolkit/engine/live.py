@@ -12,6 +12,7 @@ from typing import Literal
 
 from toolkit.engine import refuse
 from toolkit.engine.cores import give_back_cores
+from toolkit.engine.ending import before_exit
 from toolkit.engine.engine import Engine
 from toolkit.engine.server import Server
 from toolkit.engine.session import Session
@@ -48,6 +49,7 @@ class Live:
         self._busy = False
         self._listeners: list[Callable[[State], None]] = []
         self._thread: threading.Thread | None = None
+        before_exit(self, Live.stop)
 
     def run(self) -> Live:
         """Go on until every request has ended, or until `pause`."""
@@ -80,9 +82,14 @@ class Live:
                 self._set("stopped")
 
     def wait(self, timeout: float | None = None) -> State:
-        """Block until nothing is left to do, or for `timeout` seconds; raise what went wrong in the thread."""
+        """Block until nothing is left to do, or for `timeout` seconds; raise what went wrong in the thread. An interrupt
+        (Ctrl-C, a notebook's stop button) pauses what is waited for: whoever stops waiting wants it to stop."""
         with self._change:
-            self._change.wait_for(lambda: self.state != "running" and not self._has_work(), timeout)
+            try:
+                self._change.wait_for(lambda: self.state != "running" and not self._has_work(), timeout)
+            except KeyboardInterrupt:
+                self.pause()
+                raise
             if self.error:
                 raise self.error
             return self.state

@@ -16,10 +16,10 @@ from IPython.display import HTML, display
 from plotly.subplots import make_subplots
 
 from toolkit.bench.compare import HF, PLAIN, Compared, Row
-from toolkit.engine import give_back_cores
+from toolkit.engine import before_exit, give_back_cores
 from toolkit.terminal.compared import compared_table
 from toolkit.terminal.view import plain
-from toolkit.widgets.elsewhere import has_page
+from toolkit.widgets.elsewhere import has_page, put
 from toolkit.widgets.page import error_line
 
 CAPTION = (
@@ -46,6 +46,7 @@ class CompareView:
         self.error: Exception | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        before_exit(self, CompareView._end)
         self._static = f"specdec-{uuid.uuid4().hex[:8]}"
         self._handle: Any = None
         self._bar = w.IntProgress(max=compared.whole, layout=w.Layout(width="50%"))
@@ -86,6 +87,11 @@ class CompareView:
         if self.error:
             raise self.error
         return self.compared
+
+    def _end(self) -> None:
+        self.stop()
+        if self._thread:
+            self._thread.join()
 
     def close(self) -> None:
         """Stop it, and close the widgets."""
@@ -138,7 +144,7 @@ class CompareView:
         if not has_page():
             print(self)
             return
-        display(self.widget)
+        put(self.widget)
         self._handle = display(HTML(self._fallback()), display_id=self._static)
 
     def _fallback(self) -> str:

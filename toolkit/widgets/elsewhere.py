@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib
 
+import ipywidgets as w
 from IPython import get_ipython
+from IPython.display import display
 
 
 def enable_in_colab() -> bool:
@@ -26,3 +28,9 @@ def enable_in_colab() -> bool:
 def has_page() -> bool:
     """Is there a kernel, so that somebody may be looking at a page; a terminal has none."""
     return getattr(get_ipython(), "kernel", None) is not None
+
+
+def put(widget: w.Widget) -> None:
+    """Display a widget whose picture follows it. Pages that keep no widgets show these words, not the widget's insides."""
+    view = {**(widget._repr_mimebundle_() or {}), "text/plain": "(live in a notebook; below, as it was saved)"}
+    display(view, raw=True)

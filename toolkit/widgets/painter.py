@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from toolkit.engine import before_exit
+
 LONGEST = 3.0  # seconds between two pictures, however dear they are
 SOON = 0.05  # seconds between two pictures that somebody waits for
 
@@ -34,6 +36,7 @@ class Painter:
         self._said: set[str] = set()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        before_exit(self, Painter.close)
 
     def poke(self, *_: object) -> None:
         """Ask for a picture. Safe from any thread, takes microseconds."""

@@ -17,7 +17,7 @@ from toolkit.terminal.view import page
 from toolkit.trace import StepRecord
 from toolkit.trace.labels import short
 from toolkit.widgets.controls import Controls
-from toolkit.widgets.elsewhere import has_page
+from toolkit.widgets.elsewhere import has_page, put
 from toolkit.widgets.painter import Painter
 from toolkit.widgets.stage import Stage
 
@@ -103,7 +103,7 @@ class Screen:
         if not has_page():
             Console().print(self.page())
             return
-        display(widget)
+        put(widget)
         self._handle = display(HTML(self._fallback()), display_id=self._static)
 
     def _time(self) -> None:
