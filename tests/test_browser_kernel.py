@@ -13,6 +13,10 @@ CELL = """from tiny import loaded
 from toolkit.widgets import Lab
 lab = Lab(loaded(), prompt="abcabcabc", max_new_tokens=1500, delay=0.15, drafter="early exit, tree")
 lab"""
+COMPARE = """from toolkit.bench.compare import plan
+from toolkit.drafting import NGram
+from toolkit.widgets import CompareView
+CompareView(plan({"ngram": NGram()}, ["abcabc"], target=loaded(1), max_new_tokens=9))"""
 SHOWN = "() => Number(document.querySelector('.sd-tree')?.dataset.step || -1)"
 KERNEL = """async (what) => {
   const session = window.jupyterapp.shell.currentWidget.context.sessionContext;
@@ -29,7 +33,7 @@ FIRST = """async () => {   // the first cell alone, as Shift-Enter runs it
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     root = tmp_path_factory.mktemp("notebooks")
     write(root, "waiting.ipynb", [CELL, "lab.run()\nlab.wait()"])
-    write(root, "tabs.ipynb", [CELL, "lab.run();"])
+    write(root, "tabs.ipynb", [CELL, "lab.run();", COMPARE])
     with jupyterlab(root) as running:
         yield running
 
@@ -40,13 +44,10 @@ def browser() -> Iterator[object]:
         yield running
 
 
-def still(tab: Tab) -> int:
-    """The step that is shown, once no more come."""
-    time.sleep(0.6)
-    shown = tab.step()
-    time.sleep(1.0)
-    assert tab.step() == shown
-    return shown
+def paused(tab: Tab) -> int:
+    """The step that is shown when the page says that the run has paused: the status is drawn after the tree."""
+    tab.until("() => document.querySelector('.widget-html .specdec-status').innerText.startsWith('paused')")
+    return tab.step()
 
 
 def test_an_interrupted_and_a_restarted_kernel(server, browser):
@@ -55,7 +56,7 @@ def test_an_interrupted_and_a_restarted_kernel(server, browser):
     tab.until(f"() => ({SHOWN})() >= 3", timeout=60_000)
     tab.page.evaluate(KERNEL, "interrupt")
     tab.page.wait_for_selector("text=KeyboardInterrupt", timeout=20_000)
-    held = still(tab)
+    held = paused(tab)
     tab.button("Step").click()
     tab.until(f"(n) => ({SHOWN})() === n", held + 1)
     tab.button("Run").click()
@@ -68,7 +69,7 @@ def test_an_interrupted_and_a_restarted_kernel(server, browser):
     tab.button("Run").click()
     tab.until(f"() => ({SHOWN})() >= 3")
     tab.button("Pause").click()
-    held = still(tab)
+    held = paused(tab)
     tab.button("Rewind").click()
     tab.until(f"(n) => ({SHOWN})() === n", held - 1)
     assert tab.complaints == [] and tab.strangers == []
@@ -79,14 +80,17 @@ def test_two_browser_tabs_on_one_notebook(server, browser):
     one = Tab.open(browser, server, "tabs.ipynb")
     one.run_all()
     one.until(f"() => ({SHOWN})() >= 3", timeout=60_000)
+    one.page.wait_for_selector("text=2 of 2 answers", timeout=30_000)
+    tables = [t.is_visible() for t in one.page.locator("table:has(caption)").all()]
+    assert tables == [True, False], "the saved table is hidden by the living one"
     one.command("docmanager:save")
     two = Tab.open(browser, server, "tabs.ipynb")
     seen = one.step()
     two.until(f"(n) => ({SHOWN})() >= n", seen, timeout=60_000)
     assert two.page.locator(".sd-ribbon .piece").first.get_attribute("data-step") == "0", "the past is there as well"
     two.button("Pause").click()
-    held = still(one)
-    assert still(two) == held
+    held = paused(one)
+    assert paused(two) == held
     one.button("Step").click()
     for tab in (one, two):
         tab.until(f"(n) => ({SHOWN})() === n", held + 1)

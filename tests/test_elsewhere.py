@@ -24,10 +24,17 @@ from toolkit.widgets import Charts, Lab, Replay, Ribbon, ServingView, Timeline, 
 TESTS = Path(__file__).parent
 WIDGETS = Path(elsewhere.__file__).parent
 MAKE = "from tiny import loaded; from toolkit.widgets import Lab, Replay; lab = Lab(loaded(), prompt='abcabc', dtype='float32', "
+COMPARE = """from toolkit.bench.compare import plan
+from toolkit.drafting import NGram
+from toolkit.widgets import CompareView
+view = CompareView(plan({'ngram': NGram()}, ['abcabc', 'xyxy'], target=loaded(), max_new_tokens=20))
+"""
 UNWATCHED = [
     MAKE + "max_new_tokens=24, drafter='early exit, tree')\nlab",
     "lab.run()\nlab.wait()\nlab.save('run.jsonl')\nreplay = Replay('run.jsonl')\nreplay.play()\nreplay",
     "print(lab.export('run.html') > 1e6)",
+    COMPARE + "view",
+    "view.wait();",
     MAKE.replace("lab =", "left =")
     + "max_new_tokens=1900, drafter='ngram', delay=0.05)\nleft.run()",  # and never ended
 ]
@@ -155,6 +162,8 @@ def test_a_notebook_without_anybody_ends_by_itself(environment, tmp_path, by):
         assert "application/vnd.jupyter.widget-view+json" in live and "VBox" not in live["text/plain"]
         assert "<svg" in picture["text/html"] and f"<b>{state}</b> · 24 tokens" in picture["text/html"]
     assert notebook.cells[2].outputs[0].text == "True\n" and (tmp_path / "run.html").exists()
+    live, table = (o.data for o in notebook.cells[3].outputs)
+    assert "application/vnd.jupyter.widget-view+json" in live and table["text/html"].count("<td>2/2</td>") == 2
     page, _ = HTMLExporter().from_notebook_node(notebook)
     assert page.count('class="specdec-static"') == 2
 

@@ -74,7 +74,9 @@ class Compared:
     about: str
     answers: list[Answer] = field(default_factory=list)
     interrupted: bool = False
-    parting: Parting | None = None  # where two answers part; None where they are drawn at random, and need not be alike
+    parting: Parting | None = field(
+        default=None, repr=False
+    )  # where two answers part; None for sampled ones, which may
 
     @property
     def whole(self) -> int:
