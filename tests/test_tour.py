@@ -61,7 +61,7 @@ class Guide:
     def drawer(self, title: str) -> None:
         header = self.page.locator(f".jupyter-widget-Collapse-header:has-text('{title}')").first
         header.click()
-        header.scroll_into_view_if_needed()
+        header.evaluate("(e) => e.scrollIntoView()")
 
     def step(self) -> int:
         before = self.tab.step()
@@ -142,6 +142,7 @@ def _swaps(tab: Tab, guide: Guide) -> None:
     box.press("Enter")
     tab.button("Step").click()  # another sampler: a run of its own, from its first step
     guide.reach(0)
+    tab.until("() => document.querySelectorAll('.sd-ribbon .piece').length === 1")  # the old text is gone
     guide.picture("sampler")
     page.locator(".jupyter-widget-Collapse-header:has-text('Sampling of the next run')").first.click()
 
@@ -212,7 +213,7 @@ def _studies(tab: Tab, guide: Guide) -> None:
     page.locator("button.jupyter-button:has-text('Compare')").click()
     page.wait_for_selector("text=6 of 6 answers", timeout=60_000)
     page.wait_for_timeout(1000)
-    page.locator("button.jupyter-button:has-text('Compare')").scroll_into_view_if_needed()
+    page.locator("button.jupyter-button:has-text('Compare')").evaluate("(e) => e.scrollIntoView()")
     guide.picture("compared")
     prompts.fill("long ago\n" * 60)
     prompts.blur()
