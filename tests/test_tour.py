@@ -167,6 +167,8 @@ def _looks(tab: Tab, guide: Guide) -> None:
     page.keyboard.press("Escape")
     page.locator(".sd-tree button:has-text('walk')").first.click()
     guide.picture("walk")
+    page.locator(".sd-tree button[title='end the walk']").first.click()
+    page.wait_for_selector(".sd-tree .sd-said", state="hidden")  # its line has gone, and the strip is in its place
     page.locator(".sd-timeline .strip").first.focus()
     for step in range(newest - 1, newest - 4, -1):
         page.keyboard.press("ArrowLeft")
