@@ -56,7 +56,7 @@ def seconds(look):
     live = lab.live if look else Live(lab.engine, session)
     began, end = time.perf_counter(), time.perf_counter() + {seconds}
     live.run()
-    while time.perf_counter() < end and live.state == "running":
+    while time.perf_counter() < end and live.state not in ("done", "failed"):
         time.sleep(0.02)
     live.pause()
     live.wait()
@@ -64,21 +64,23 @@ def seconds(look):
     live.stop()
     return len(session.outputs[0]) / spent
 time.sleep(1)
-speeds = [(seconds(True), seconds(False)) for _ in range({pairs})]
+speeds = []
+for turn in range({pairs}):  # now one first, now the other
+    first = seconds(turn % 2 == 0)
+    other = seconds(turn % 2 == 1)
+    speeds.append((first, other) if turn % 2 == 0 else (other, first))
 (folder / "speeds.json").write_text(json.dumps(speeds))
 print("MEASURED")"""
 LOOK = """() => {
   window.pictures = [];
-  const see = () => {
-    const tree = document.querySelector('.sd-tree');
-    if (!tree) return;
-    window.watching?.disconnect();
-    window.watching = new MutationObserver(() => requestAnimationFrame(() => {
-      if (tree.dataset.step !== '') window.pictures.push([Number(tree.dataset.step), Date.now() / 1000]);
-    }));
-    window.watching.observe(tree, { attributes: true, attributeFilter: ['data-step'] });
-  };
-  see();
+  const tree = document.querySelector('.sd-tree');
+  let last = '';
+  window.watching = new MutationObserver(() => requestAnimationFrame(() => {
+    if (tree.dataset.step === '' || tree.dataset.step === last) return;  // drawn again, for a card or a size
+    last = tree.dataset.step;
+    window.pictures.push([Number(tree.dataset.step), Date.now() / 1000]);
+  }));
+  window.watching.observe(tree, { attributes: true, attributeFilter: ['data-step'] });
 }"""
 
 
@@ -86,7 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=1500, help="new tokens a run")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, chromium() as browser, jupyterlab(Path(name)) as server:
