@@ -16,6 +16,12 @@ SENTENCES = {
         r"caught: (\d+) of \1",
         "not refuted",
     ],
+    "04_the_lab.ipynb": [
+        r"paused after \d+ steps",
+        "in the menu: Again - now with length 5",
+        "the same text as plain decoding: ngram 2 of 2, Again 2 of 2",
+        r"kept: \d+ steps",
+    ],
     "05_serving.ipynb": [
         r"found instead of read: \d+ of \d+ prompt tokens",
         "was preempted, and its text is the same as alone",

@@ -103,3 +103,14 @@ def test_a_step_that_is_gone_is_the_newest():
     assert timeline.shown == 2
     with pytest.raises((ValueError, traitlets.TraitError), match="there is no step -2"):
         timeline.shown = -2
+
+
+def test_a_new_text_tells_pages_to_forget_the_old_one(monkeypatch):
+    """A page's list grows by messages: its state stayed empty, and an empty state is no change to it."""
+    ribbon, sent = Ribbon(decode), []
+    monkeypatch.setattr(ribbon, "send", lambda content, buffers=None: sent.append(content))
+    ribbon.start("one")
+    assert sent == []
+    ribbon.update(STEPS[:2])
+    ribbon.start("two")
+    assert sent[-1] == {"kind": "cut", "to": 0} and ribbon.pieces == []

@@ -25,7 +25,7 @@ from toolkit.widgets.page import error_line
 CAPTION = (
     "AL: acceptance length with the bonus, tokens a target pass. speedup: tokens/s relative to plain decoding of the same prompt, the "
     "median over prompts with quartiles; p: sign test. same: prompts with exactly plain decoding's tokens; in bfloat16 near-ties may "
-    "break either way."
+    "break either way, and above temperature 0 other tokens of the same distribution may be drawn."
 )
 HEADS = ("AL", "ms/step", "tokens/s", "speedup", "quartiles", "p", "same")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -165,7 +165,7 @@ def table_html(rows: Sequence[Row], about: str) -> str:
         return "-" if value is None else format(value, form)
 
     out = [
-        f'<table style="text-align:right"><caption style="text-align:left">{escape(about)}. {CAPTION}</caption><thead><tr>'
+        f'<table style="text-align:right;line-height:1.5;min-width:min(100%,820px)"><caption style="text-align:left;padding-bottom:8px">{escape(about)}. {CAPTION}</caption><thead><tr>'
     ]
     out += [f'<th scope="col">{head}</th>' for head in ("task", "arm", *HEADS)]
     out.append("</tr></thead><tbody>")

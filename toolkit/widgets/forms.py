@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import ipywidgets as w
 
-NARROW = w.Layout(width="190px")
-_STYLE = {"description_width": "88px"}
+NARROW = w.Layout(width="226px")
+_STYLE = {"description_width": "124px"}  # the longest name in full
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ def status_line(state: str, steps: Sequence[StepRecord], reasons: Iterable[str |
         seconds = sum(s.total_ms for s in steps) / 1e3
         ends = dict.fromkeys(r for r in reasons if r)
         parts += [
-            f"{tokens} tokens in {len(steps)} steps",
+            f"{tokens} token{'s' * (tokens != 1)} in {len(steps)} step{'s' * (len(steps) != 1)}",
             f"acceptance length {metrics.acceptance_length(steps):.2f} (with bonus)",
             f"{tokens / seconds:.1f} tokens/s",
             *([f"ended by {', '.join(ends)}"] if ends else []),

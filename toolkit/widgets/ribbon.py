@@ -55,6 +55,8 @@ class Ribbon(anywidget.AnyWidget):
         """Bring the text up to these steps. Steps that were replaced, as after a rewind, are taken back."""
         gone, fresh = self._follower.news(steps)
         if not steps:
+            if self.pieces:  # a page's own list began as empty, so that an empty one is no change to it
+                self.send({"kind": "cut", "to": 0})
             self.pieces, self.ms, self._stream = [], [], TextStream(self.decode)
         elif back := sum(len(self._entry(step)) for step in gone):
             self._take_back(back)

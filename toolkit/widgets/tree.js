@@ -40,8 +40,8 @@ function render({ model, el }) {
   let opened = new Set(), step = null, told = null, asked = null, placed = null;
   let zoom = null, pan = { x: 0, y: 0 };   // zoom null: fit
 
-  const button = (text, title, act) => {
-    const b = make("button", { type: "button", title, "aria-label": title }, bar);
+  const button = (text, title, act, at = bar) => {
+    const b = make("button", { type: "button", title, "aria-label": title }, at);
     b.textContent = text;
     b.addEventListener("click", act);
     return b;
@@ -62,11 +62,11 @@ function render({ model, el }) {
   make("option", { value: "p" }, by).textContent = "target p";
   make("option", { value: "q" }, by).textContent = "draft q";
   by.addEventListener("change", () => put("weight_by", by.value));
-  make("span", { class: "sd-gap" }, bar);
-  button("⏮", "walk back by one test (P)", () => go(model.get("walked") - 1));
-  const play = button("walk", "walk through the tests of this step", () => (playing ? halt() : start()));
-  button("⏭", "walk on by one test (N)", () => go(model.get("walked") + 1));
-  button("✕", "end the walk", () => { halt(); put("walked", -1); });
+  const walks = make("span", { class: "sd-walks" }, bar);
+  button("←", "walk back by one test (P)", () => go(model.get("walked") - 1), walks);
+  const play = button("walk", "walk through the tests of this step", () => (playing ? halt() : start()), walks);
+  button("→", "walk on by one test (N)", () => go(model.get("walked") + 1), walks);
+  button("✕", "end the walk", () => { halt(); put("walked", -1); }, walks);
 
   function put(name, value) { model.set(name, value); model.save_changes(); }
   const list = () => model.get("scene").nodes || [];

@@ -68,7 +68,7 @@ class WhatIf(w.VBox):
             [
                 w.HBox([self.rule, self.temperature, self.top_k, self.top_p, self.seed], layout=wrap),
                 w.HBox([self.levels, self.siblings, self.budget, self.reset], layout=wrap),
-                w.HBox(sides),
+                w.HBox(sides, layout=w.Layout(grid_gap="16px")),
                 self.figure,
                 self.notes,
             ]
