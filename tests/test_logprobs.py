@@ -90,5 +90,5 @@ def test_several_samples_of_one_prompt_are_requests_of_their_own():
         assert engine.generate(PROMPTS[:1], sampling=sampling.sample(i)).outputs[0] == together.outputs[i]
     assert len({tuple(o) for o in together.outputs}) == 6
     assert sampling.sample(0) == sampling and len({sampling.sample(i).seed for i in range(50)}) == 50
-    with pytest.raises(ValueError, match="n is the number of samples"):
+    with pytest.raises(ValueError, match="n, the number of samples"):
         engine.start(PROMPTS, n=0)
