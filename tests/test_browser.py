@@ -16,6 +16,10 @@ CELL = """from tiny import loaded
 from toolkit.widgets import Lab
 lab = Lab(loaded(), prompt="abcabcabc", max_new_tokens=600, delay=0.15, drafter="early exit, tree")
 lab"""
+SLOWLY = """from toolkit.widgets.charts.panel import Library
+plotly = Library._plotly.func
+Library._plotly.func = lambda library: "await new Promise((done) => setTimeout(done, 4000));" + plotly(library)
+"""
 SHOWN = "() => Number(document.querySelector('.sd-tree')?.dataset.step || -1)"
 
 
@@ -32,6 +36,7 @@ def pictures() -> Path:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     root = tmp_path_factory.mktemp("notebooks")
     write(root, "lab.ipynb", [CELL])
+    write(root, "slow.ipynb", [SLOWLY + CELL, "lab.run()"])
     write(root, "two.ipynb", [CELL, "display(lab.tree)", "lab.run()"])
     shutil.copy(Path(__file__).parents[1] / "notebooks" / "01_first_run.ipynb", root)
     with jupyterlab(root) as running:
@@ -125,6 +130,18 @@ def test_two_views_and_a_reload_in_mid_run(server, browser, pictures):
     tab.until(f"(n) => ({SHOWN})() > n", seen)
     tab.page.screenshot(path=str(pictures / "reloaded.png"))
     tab.button("Stop").click()
+    clean(tab)
+    tab.page.context.close()
+
+
+def test_charts_live_on_where_reading_plotly_takes_long(server, browser):
+    """anywidget gives a model up that is not ready after two seconds: it would never hear of a step again."""
+    tab = Tab.open(browser, server, "slow.ipynb")
+    tab.run_all()
+    bars = "() => document.querySelectorAll('.js-plotly-plot .bars .point').length"
+    tab.until(f"() => ({bars})() > 3", timeout=90_000)
+    drawn = tab.page.evaluate(bars)
+    tab.until(f"(n) => ({bars})() > n", drawn)
     clean(tab)
     tab.page.context.close()
 

@@ -51,7 +51,20 @@ def test_tokens_of_a_policy(value):
 
 @pytest.mark.parametrize(
     "prompt",
-    [None, 5, "abc", [1.5], [NAN], [None], [[1, 2]], {1: 2}, {1}, (x for x in "1"), [1.0], torch.tensor([[1, 2]])],
+    [
+        None,
+        5,
+        "abc",
+        [1.5],
+        [NAN],
+        [None],
+        [[1, 2]],
+        {1: 2},
+        {1},
+        pytest.param((x for x in "1"), id="a generator"),
+        [1.0],
+        torch.tensor([[1, 2]]),
+    ],
     ids=str,
 )
 def test_prompts_that_are_none(prompt):

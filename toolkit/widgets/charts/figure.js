@@ -11,20 +11,25 @@ async function shared(model) {
 }
 
 export default () => {
-  let figure, own, heard = null;   // own: only it can take back what was heard through it
+  let ready, figure, own, heard = null;   // own: only it can take back what was heard through it
   return {
-    async initialize({ model }) {
+    // A model that takes two seconds to get ready is given up by anywidget and never hears of anything again: plotly, which
+    // takes that long on a busy machine, is waited for by the views alone.
+    initialize({ model }) {
       const early = [];                                // orders that came before there was anybody to follow them
       const keep = ORDERS.map((name) => [name, () => model.get(name) && early.push([name, model.get(name)])]);
       for (const [name, note] of keep) model.on("change:" + name, note);
-      figure = await shared(model);
-      for (const [name, note] of keep) model.off("change:" + name, note);
-      own = model;
-      figure.initialize({ model: Object.create(model, { on: { value: (event, f) => { heard?.push([event, f]); model.on(event, f); } } }) });
-      for (const [name, order] of early) { model.set(name, null); model.set(name, order); }
+      ready = (async () => {
+        figure = await shared(model);
+        for (const [name, note] of keep) model.off("change:" + name, note);
+        own = model;
+        figure.initialize({ model: Object.create(model, { on: { value: (event, f) => { heard?.push([event, f]); model.on(event, f); } } }) });
+        for (const [name, order] of early) { model.set(name, null); model.set(name, order); }
+      })();
     },
     // plotly's view goes on listening when it is taken from the page, and fails at the next order: what it listens to is noted.
-    render(context) {
+    async render(context) {
+      await ready;
       const mine = heard = [];
       const end = figure.render(context);
       heard = null;
