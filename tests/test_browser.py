@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,64 +51,6 @@ def browser() -> Iterator[object]:
 def clean(tab: Tab) -> None:
     assert tab.strangers == [], "a request to a foreign host"
     assert tab.complaints == []
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_watch_pause_step_rewind_swap_scrub_and_look(server, browser, pictures, dark):
-    tab = Tab.open(browser, server, "lab.ipynb", dark=dark)
-    page = tab.page
-    tab.run_all()
-    page.wait_for_selector(".sd-tree", timeout=60_000)
-    assert tab.step() == -1
-    tab.button("Run").click()
-    tab.until(f"() => ({SHOWN})() >= 3")
-    first = page.locator(".sd-pane").first.get_attribute("aria-label")
-    tab.until("(first) => document.querySelector('.sd-pane').getAttribute('aria-label') !== first", first)
-
-    tab.button("Pause").click()
-    time.sleep(0.3)
-    held = tab.step()
-    time.sleep(0.6)
-    assert tab.step() == held, "no new step 300 ms after Pause"
-
-    tab.button("Step").click()
-    tab.until(f"(n) => ({SHOWN})() === n", held + 1)
-    tab.button("Rewind").click()
-    tab.until(f"(n) => ({SHOWN})() === n", held)
-
-    page.select_option(".widget-dropdown:has-text('drafter') select", label="ngram")
-    tab.button("Step").click()
-    tab.until(f"(n) => ({SHOWN})() === n", held + 1)
-    tab.button("Run").click()
-    tab.until(f"(n) => ({SHOWN})() >= n", held + 6)
-    tab.button("Pause").click()
-    page.select_option(".widget-dropdown:has-text('drafter') select", label="early exit, tree")
-    time.sleep(0.4)
-    newest = tab.step()
-    tab.button("Step").click()
-    tab.until(f"(n) => ({SHOWN})() === n", newest + 1)
-
-    page.locator(".sd-pane").first.focus()
-    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
-        page.keyboard.press(key)
-    page.wait_for_selector(".sd-card:not([hidden])")
-    card = page.locator(".sd-card").first.inner_text()
-    assert "outcome" in card and "token" in card
-    page.screenshot(path=str(pictures / f"card-{'dark' if dark else 'light'}.png"))
-
-    page.locator(".sd-timeline .strip").first.focus()
-    for _ in range(3):
-        page.keyboard.press("ArrowLeft")
-    tab.until(f"(n) => ({SHOWN})() === n", newest - 2)
-    piece = page.locator(".sd-ribbon .piece:not(:empty)").first
-    piece.click()
-    tab.until(f"(n) => ({SHOWN})() === n", int(piece.get_attribute("data-step")))
-    page.screenshot(path=str(pictures / f"scrubbed-{'dark' if dark else 'light'}.png"))
-    page.locator(".sd-timeline button").first.click()
-    tab.until(f"(n) => ({SHOWN})() >= n", newest)
-    tab.button("Stop").click()
-    clean(tab)
-    page.context.close()
 
 
 def test_two_views_and_a_reload_in_mid_run(server, browser, pictures):

@@ -98,6 +98,7 @@ def test_what_only_the_model_can_tell(folder, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("drafter", ["none", "ngram", "early-exit"])
 def test_plain_prints_the_generated_text_alone(folder, drafter):
     done = call(
@@ -121,6 +122,7 @@ def test_plain_prints_the_generated_text_alone(folder, drafter):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_standard_input_seeds_and_the_figures(folder):
     options = ("--target", str(folder), "--temperature", "1", "--max-new-tokens", "16")
     runs = [call("generate", "-", *options, "--seed", seed, input="hello\n") for seed in ("3", "3", "4")]
@@ -130,6 +132,7 @@ def test_standard_input_seeds_and_the_figures(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_compare_measures_in_one_run_and_writes_json(folder, tmp_path):
     file = tmp_path / "figures.json"
     done = call(
@@ -150,6 +153,7 @@ def test_compare_measures_in_one_run_and_writes_json(folder, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_interrupting_keeps_what_was_written(folder):
     command = [
         sys.executable,
@@ -175,6 +179,7 @@ def test_interrupting_keeps_what_was_written(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_reader_that_goes_away_is_no_error(folder):
     command = [
         sys.executable,

@@ -125,6 +125,7 @@ def test_a_prompt_is_no_markup_in_a_terminal():
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_plain_python_ends_by_itself_with_everything_open(environment, tmp_path):
     """No front end, a run that goes on, a replay that plays, and nobody who closes them."""
     code = "\n".join(
@@ -146,6 +147,7 @@ def test_plain_python_ends_by_itself_with_everything_open(environment, tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("by", ["nbclient", "jupyter execute"])
 def test_a_notebook_without_anybody_ends_by_itself(environment, tmp_path, by):
     """There is a kernel and no page that answers; what is saved holds the last state for pages without a kernel."""
@@ -169,6 +171,7 @@ def test_a_notebook_without_anybody_ends_by_itself(environment, tmp_path, by):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_an_interrupted_wait_leaves_the_run_paused(environment, tmp_path):
     manager, client = start_new_kernel(cwd=str(tmp_path))
     said: list[str] = []

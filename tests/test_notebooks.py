@@ -55,6 +55,7 @@ def executed(request):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_it_says_its_sentences(executed):
     import re
 
@@ -67,6 +68,7 @@ def test_it_says_its_sentences(executed):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_saved_and_exported_it_still_shows_the_last_tree(executed):
     """Without a kernel and without our scripts: the picture beside the widget holds the state at the end of the run."""
     name, notebook = executed

@@ -9,6 +9,7 @@ import sys
 import threading
 
 import pytest
+from browser.axe import faults
 from browser.lab import chromium, needs_chromium
 from tiny import loaded
 
@@ -266,4 +267,5 @@ def test_an_exported_page_works_from_disk_without_a_network(lab, tmp_path, schem
         piece.click()
         page.wait_for_function(f"(n) => ({shown})() === n", arg=int(piece.get_attribute("data-step")))
         assert page.locator("#charts .main-svg").count() > 0
+        assert faults(page) == []
         assert [u for u in asked if not u.startswith(("file:", "blob:", "data:"))] == [] and complaints == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from damages import DAMAGES, changed, half, rotated
 
 from toolkit import shipped
-from toolkit.doctor import Exam, asked, diagnose, repair, text
+from toolkit.doctor import Diagnosis, Exam, asked, diagnose, repair, text
 from toolkit.engine import Engine
 from toolkit.heads import dialects
 from toolkit.heads.dialects.embeddings import rows
@@ -21,6 +22,17 @@ from toolkit.sampling import Stopping
 from toolkit.trace import metrics
 from toolkit.training.course import course
 
+# One of each kind; with SPECDEC_WHOLE=1 all of them are done to the trained head, which takes many minutes. Heads of a tiny
+# target meet them all in any case.
+SOME = [
+    "taps counted the other way",
+    "norm_before_residual",
+    "norm_output",
+    "a table in another order",
+    "an LM head of noise",
+    "the rotary base",
+    "names with a prefix",
+]
 PROMPTS = (
     "Explain how a bicycle stays upright.",
     "List four kinds of cheese.",
@@ -80,20 +92,24 @@ def exam() -> Exam:
     return Exam.of(target(), asked(engine, model().tokenizer, tokens=32))
 
 
+@functools.cache
+def bill(name: str) -> Diagnosis:
+    return diagnose(shipped.folder(name), target(), exam())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in shipped.NAMES if name != "small"])
 def test_the_doctor_finds_nothing(name: str) -> None:
-    found = diagnose(shipped.folder(name), target(), exam())
-    assert found.healthy, text(found)
+    assert bill(name).healthy, text(bill(name))
 
 
 @pytest.mark.slow
 @pytest.mark.skipif("eagle3" not in shipped.NAMES, reason="the package holds no EAGLE-3 head yet")
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("name", DAMAGES if os.environ.get("SPECDEC_WHOLE") else SOME)
 def test_the_doctor_finds_what_was_done_to_it(name: str, tmp_path: Path) -> None:
     trap, damage = DAMAGES[name]
     found = diagnose(damage(dialects.read(shipped.folder("eagle3"))), target(), exam())
-    straight = diagnose(shipped.folder("eagle3"), target(), exam())
+    straight = bill("eagle3")
     if (
         name == "norm_output"
     ):  # its states go through a norm first thing in the next guess anyway: this hardly matters here

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from browser.axe import faults
 from browser.lab import Server, Tab, chromium, jupyterlab, needs_chromium, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, needs_chromium]
@@ -51,6 +52,11 @@ class Guide:
     def picture(self, name: str) -> None:
         self._station += 1
         self.page.screenshot(path=str(self._pictures / f"tour-{self._theme}-{self._station:02}-{name}.png"))
+
+    def accessible(self) -> None:
+        """Nothing of ours on the page is a serious fault to axe-core; JupyterLab answers for itself."""
+        found = faults(self.page, ".jp-OutputArea-output")
+        assert found == [], "\n".join(found)
 
     def reach(self, step: int) -> None:
         self.tab.until(f"(n) => ({SHOWN})() === n", step)
@@ -116,6 +122,7 @@ def _runs(tab: Tab, guide: Guide) -> None:
     tab.button("Rewind").click()
     guide.reach(held)
     guide.picture("paused")
+    guide.accessible()
 
 
 def _swaps(tab: Tab, guide: Guide) -> None:
@@ -184,6 +191,11 @@ def _looks(tab: Tab, guide: Guide) -> None:
     page.mouse.up()
     guide.reach(int(0.4 * (newest + 1)))
     guide.picture("scrubbed")
+    piece = page.locator(".sd-ribbon .piece:not(:empty)").first
+    piece.click()
+    guide.reach(int(piece.get_attribute("data-step")))
+    page.locator(".sd-timeline button").first.click()
+    guide.reach(newest)
 
 
 def _studies(tab: Tab, guide: Guide) -> None:
@@ -234,6 +246,7 @@ def _studies(tab: Tab, guide: Guide) -> None:
         assert (tab.server.root / name).exists()
     page.locator("button.jupyter-button:has-text('Save trace')").scroll_into_view_if_needed()
     guide.picture("shared")
+    guide.accessible()
 
 
 def _rules(page) -> list[str]:
