@@ -24,6 +24,9 @@ class Slab:
     memory: dict[LayerSpec, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
     _layers: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)  # views of one layer each
     _place: dict[int, tuple[LayerSpec, int]] = field(default_factory=dict, repr=False)
+    _spans: dict[tuple[int, int], dict[int, tuple[Tensor, Tensor]]] = field(
+        default_factory=dict, repr=False
+    )  # views of the same slots of each layer
     _room: int = 0  # slots that were reserved after `_room_of`
     _room_of: np.ndarray | None = field(default=None, repr=False)
 
@@ -49,18 +52,28 @@ class Slab:
         self._replace(lambda m: torch.cat([m, m.new_zeros(*m.shape[:3], self.slots - m.shape[3], m.shape[4])], 3))
 
     def write(self, layer: int, length: Tensor, level: int | None, start: int, k: Tensor, v: Tensor) -> None:
-        keys, values = self._layers[layer]
         if level is not None:  # several times faster
-            keys.narrow(2, level + start, k.shape[2]).copy_(k)
-            values.narrow(2, level + start, v.shape[2]).copy_(v)
+            keys, values = self._span(level + start, k.shape[2])[layer]
+            keys.copy_(k)
+            values.copy_(v)
             return
+        keys, values = self._layers[layer]
         at = (length[:, None] + torch.arange(start, start + k.shape[2], device=length.device)).to(k.device)
         keys.scatter_(2, at[:, None, :, None].expand(k.shape), k)
         values.scatter_(2, at[:, None, :, None].expand(v.shape), v)
 
     def view(self, layer: int, reach: int) -> tuple[Tensor, Tensor]:
-        keys, values = self._layers[layer]
-        return keys.narrow(2, 0, reach), values.narrow(2, 0, reach)
+        return self._span(0, reach)[layer]
+
+    def _span(self, begin: int, count: int) -> dict[int, tuple[Tensor, Tensor]]:
+        """These slots of every layer. A pass asks for the same two spans once a layer, and a view costs as much as a small
+        copy, so all layers' views are made at once."""
+        if (begin, count) not in self._spans:
+            if len(self._spans) > 1:
+                self._spans.clear()
+            cut = {s: [m.narrow(3, begin, count).unbind() for m in pair] for s, pair in self.memory.items()}
+            self._spans[begin, count] = {i: (cut[s][0][n], cut[s][1][n]) for i, (s, n) in self._place.items()}
+        return self._spans[begin, count]
 
     def move(self, source: Tensor, to: Tensor) -> None:
         for spec, pair in self.memory.items():
@@ -114,6 +127,7 @@ class Slab:
         self._look()
 
     def _look(self) -> None:
+        self._spans.clear()
         self._layers = {
             layer: (self.memory[spec][0][n], self.memory[spec][1][n]) for layer, (spec, n) in self._place.items()
         }
