@@ -8,6 +8,7 @@ from tiny import PROMPTS, RandomTrees, reference
 
 from toolkit.drafting import Chain, DraftModel, Dynamic, EarlyExit, NGram
 from toolkit.engine import Engine
+from toolkit.models.attention import NAME, our_attention
 from toolkit.models.early_exit import first_layers
 from toolkit.models.hf import HFModel
 from toolkit.protocols import Paging
@@ -114,6 +115,31 @@ def test_trees_equal_generate(name):
     rows = list(metrics.row_steps(session.trace.steps))
     assert any(len(r.path) > 1 for r in rows) and any(2 in r.outcome for r in rows)
     assert model.config._attn_implementation == before, "nothing stays behind on the model"
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma 2, window 8, soft-capping", "gpt-oss, window 8, sinks", "gpt-2"])
+def test_a_plain_pass_in_the_midst_of_ours_is_what_it_was(name):
+    """As when the next cell uses the model of a run in the background."""
+    model = make(name)
+    target = HFModel(model)
+    ids = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3]])
+    before, implementation = model(input_ids=ids).logits, model.config._attn_implementation
+    for attends in {implementation, "eager"}:
+        model.set_attn_implementation(attends)
+        with our_attention(target._configs):
+            assert torch.allclose(model(input_ids=ids).logits, before, atol=1e-4)
+        switch = our_attention(target._configs)
+
+        def later(*_, switch=switch):
+            switch.__enter__()
+
+        hook = target.decoder[0].register_forward_hook(later)  # its mask was made for what it had
+        assert torch.allclose(model(input_ids=ids).logits, before, atol=1e-4)
+        hook.remove()
+        with our_attention(target._configs):
+            switch.__exit__(None, None, None)
+            assert model.config._attn_implementation == NAME, "another pass is under way"
+        assert model.config._attn_implementation == attends
 
 
 @pytest.mark.parametrize("name", ["mistral, window 8", "gemma 3, window 8", "gpt-oss, window 8, sinks"])

@@ -84,7 +84,8 @@ class TokenTree:
     def depth(self) -> Tensor:
         """[B, N] edges between a node and the root; 0 at padding."""
         if "depth" not in self._memo:
-            self._memo["depth"] = self.ancestors.sum(-1) - 1
+            line = torch.arange(self.size, device=self.token.device)
+            self._memo["depth"] = line * self.real if self.linear else self.ancestors.sum(-1) - 1
         return self._memo["depth"]
 
     def _closure(self) -> Tensor:
@@ -98,7 +99,9 @@ class TokenTree:
         return reach
 
     def path(self, tip: Tensor) -> Tensor:
-        """[B, N] bool: the nodes from the root to `tip` [B]."""
+        """[B, N] bool: the nodes from the root to `tip` [B], which are real."""
+        if self.linear:
+            return torch.arange(self.size, device=tip.device) <= tip[:, None]
         return self.ancestors[torch.arange(self.rows, device=tip.device), tip]
 
     def grow(self, parent: Tensor, token: Tensor, *, linear: bool = False) -> TokenTree:

@@ -21,7 +21,7 @@ from jupyter_client.manager import start_new_kernel
 
 from browser.lab import Tab, chromium, jupyterlab, write
 
-CELL = """import json, pathlib, torch
+CELL = """import json, pathlib, time, torch
 from toolkit.models import zoo
 from toolkit.widgets import Lab
 if {threads}: torch.set_num_threads({threads})
@@ -29,15 +29,20 @@ lab = Lab("smollm2", prompt="Tell a long story about the sea.", max_new_tokens={
 lab.engine.stopping = lab.engine.stopping.__class__({tokens})
 lab._fresh()
 lab"""
-MEASURE = """paint, count = lab.screen._painter.paint, 0
+MEASURE = """paint, count, pictures = lab.screen._painter.paint, 0, []
+def drawn():
+    began = time.thread_time()
+    paint()
+    pictures.append(time.thread_time() - began)
 def turn(records):
     global count
     count += len(records)
-    lab.screen._painter.paint = paint if count // {block} % 2 else (lambda: None)
+    lab.screen._painter.paint = drawn if count // {block} % 2 else (lambda: None)
 lab.trace.watch(turn, every=0)
 lab.run()
 lab.wait()
-pathlib.Path({out!r}).write_text(json.dumps([s.at for s in lab.trace.steps]))
+told = dict(at=[s.at for s in lab.trace.steps], pictures=pictures, page=lab.stage.tree.cost)
+pathlib.Path({out!r}).write_text(json.dumps(told))
 print("MEASURED")"""
 
 
@@ -53,7 +58,8 @@ def main() -> None:
         values = {**vars(options), "tokens": 2 * options.block * (options.pairs + 1) + 1, "out": str(out)}
         cells = [CELL.format(**values), MEASURE.format(**values)]
         (_in_kernel if options.no_page else _in_page)(Path(folder), cells)
-        at = json.loads(out.read_text())
+        told = json.loads(out.read_text())
+    at, pictures = told["at"], told["pictures"]
     step = [b - a for a, b in itertools.pairwise(at)]
     blocks = [step[i : i + options.block] for i in range(0, len(step) - options.block + 1, options.block)]
     # The first pair warms up. A block's mean keeps what drawing costs in few of its steps; each drawn block is compared with
@@ -62,6 +68,10 @@ def main() -> None:
     around = [mean((*a, *b)) for a, b in itertools.pairwise(held)]
     ratios = sorted(rest / mean(d) for rest, d in zip(around, on, strict=False))
     whole = sum(around) / sum(mean(d) for d, _ in zip(on, around, strict=False))
+    print(
+        f"{len(pictures) / ((at[-1] - at[0]) / 2):.1f} pictures a second, each {1e3 * median(pictures):.1f} ms of the kernel's time "
+        f"and {told['page']:.0f} ms of the page's"
+    )
     print(f"ms per step, drawing held {1e3 * median(around):.2f}; all steps together: speed drawing / held {whole:.3f}")
     print(
         f"speed drawing / held, {len(ratios)} pairs: median {median(ratios):.3f}, "

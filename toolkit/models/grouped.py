@@ -29,12 +29,18 @@ def grouped_attention(
 ) -> tuple[Tensor, None]:
     """query [B, H, M, D], key and value [B, K, S, D], additive mask [B, 1, M, S] to [B, M, H, D].
 
-    A mask of no slots, [B, 1, M, 0], says that every query sees every key.
+    A mask of no slots, [B, 1, M, 0], says that every query sees every key. No mask, or one of truth values, comes from a plain
+    pass over the same model in another thread: without one a query sees the keys up to its own.
     """
     rows, heads, m, size = query.shape
     groups = heads // key.shape[1]
     if attention_mask is None:
-        raise ValueError("grouped attention needs a 4-D mask: read through HFModel")
+        slots = key.shape[2]
+        attention_mask = torch.ones(m, slots, dtype=torch.bool, device=query.device).tril(slots - m)[None, None]
+    if attention_mask.dtype == torch.bool and (softcap is not None or s_aux is not None):
+        attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(
+            ~attention_mask, torch.finfo(query.dtype).min
+        )
     q = query.reshape(rows, key.shape[1], groups * m, size)  # [B, K, G * M, D]
     mask: Tensor | None = None
     if attention_mask.shape[-1]:

@@ -22,7 +22,10 @@ from toolkit.widgets.painter import Painter
 from toolkit.widgets.stage import Stage
 
 CHARTS_EVERY = 1.0  # seconds; a plotly figure is far dearer to draw than a tree
-CHARTS_SELDOM = 10.0  # where the page is drawn on the model's own cores
+CHARTS_SELDOM = 30.0  # where the page is drawn on the model's own cores
+BESIDES = (
+    1.5  # for each second that the page tells of, Jupyter's server and the browser's other processes take half of one
+)
 CONTROLS_EVERY = 0.4  # and every message to a notebook page costs more than a token
 
 
@@ -137,7 +140,7 @@ class Screen:
 
     def _page_seconds(self) -> float:
         """What a picture takes from the model where both are computed on the same cores."""
-        return self.stage.tree.cost / 1e3 if self.source.crowded() else 0.0
+        return BESIDES * self.stage.tree.cost / 1e3 if self.source.crowded() else 0.0
 
     def _fallback(self) -> str:
         """The picture for saved notebooks, hidden wherever our widgets are alive."""
