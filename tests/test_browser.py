@@ -79,10 +79,11 @@ def test_charts_live_on_where_reading_plotly_takes_long(server, browser):
     """anywidget gives a model up that is not ready after two seconds: it would never hear of a step again."""
     tab = Tab.open(browser, server, "slow.ipynb")
     tab.run_all()
-    bars = "() => document.querySelectorAll('.js-plotly-plot .bars .point').length"
-    tab.until(f"() => ({bars})() > 3", timeout=90_000)
-    drawn = tab.page.evaluate(bars)
-    tab.until(f"(n) => ({bars})() > n", drawn)
+    drawn = "document.querySelector('.js-plotly-plot .js-line')?.getAttribute('d') || ''"
+    tab.until(f"() => {drawn} !== ''", timeout=90_000)
+    before = tab.page.evaluate(drawn)
+    tab.until(f"(before) => {drawn} !== before", before, timeout=90_000)
+    tab.button("Stop").click()
     clean(tab)
     tab.page.context.close()
 

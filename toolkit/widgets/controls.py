@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import ipywidgets as w
 
+from toolkit.widgets.pace import Pace
 from toolkit.widgets.timeline import Timeline
 
 WRAP = w.Layout(flex_flow="row wrap")
@@ -47,17 +48,7 @@ class Controls:
         )
     )
     row: w.Dropdown = field(default_factory=lambda: w.Dropdown(description="row", layout=w.Layout(width="170px")))
-    delay: w.FloatSlider = field(
-        default_factory=lambda: w.FloatSlider(
-            description="delay s",
-            min=0.0,
-            max=2.0,
-            step=0.05,
-            readout_format=".2f",
-            tooltip="seconds to wait between two steps, for watching",
-            layout=w.Layout(width="280px"),
-        )
-    )
+    delay: Pace = field(default_factory=Pace)
     timeline: Timeline = field(default_factory=Timeline)
     status: w.HTML = field(default_factory=w.HTML)
 
