@@ -184,18 +184,19 @@ def _looks(tab: Tab, guide: Guide) -> None:
     guide.reach(0)
     page.keyboard.press("End")
     guide.reach(newest)
-    strip = page.locator(".sd-timeline .strip").first.bounding_box()
-    page.mouse.move(strip["x"] + 0.9 * strip["width"], strip["y"] + 9)
-    page.mouse.down()
-    page.mouse.move(strip["x"] + 0.4 * strip["width"], strip["y"] + 9, steps=8)
-    page.mouse.up()
-    guide.reach(int(0.4 * (newest + 1)))
-    guide.picture("scrubbed")
     piece = page.locator(".sd-ribbon .piece:not(:empty)").first
     piece.click()
     guide.reach(int(piece.get_attribute("data-step")))
     page.locator(".sd-timeline button").first.click()
     guide.reach(newest)
+    strip = page.locator(".sd-timeline .strip").first.bounding_box()
+    page.mouse.move(strip["x"] + 0.9 * strip["width"], strip["y"] + 9)
+    page.mouse.down()
+    wanted = newest // 2
+    page.mouse.move(strip["x"] + (wanted + 0.5) / (newest + 1) * strip["width"], strip["y"] + 9, steps=8)
+    page.mouse.up()
+    guide.reach(wanted)
+    guide.picture("scrubbed")
 
 
 def _studies(tab: Tab, guide: Guide) -> None:

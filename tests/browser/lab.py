@@ -186,5 +186,5 @@ class Tab:
         shown = self.page.locator(".sd-tree").first.get_attribute("data-step")
         return int(shown) if shown not in (None, "") else -1
 
-    def until(self, what: str, argument: Any = None, timeout: float = 20_000) -> None:
+    def until(self, what: str, argument: Any = None, timeout: float = 60_000) -> None:
         self.page.wait_for_function(what, arg=argument, timeout=timeout)

@@ -42,6 +42,12 @@ class Share:
 
 def _line(name: str, button: str, icon: str, tip: str) -> tuple[w.Text, w.Button]:
     return (
-        w.Text(name, tooltip=tip, layout=w.Layout(width="340px")),
+        w.Text(
+            name,
+            description="to file",
+            tooltip=tip,
+            layout=w.Layout(width="340px"),
+            style={"description_width": "initial"},
+        ),
         w.Button(description=button, icon=icon, tooltip=tip, layout=w.Layout(width="130px")),
     )

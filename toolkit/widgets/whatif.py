@@ -45,9 +45,9 @@ class WhatIf(w.VBox):
         self.top_k = w.BoundedIntText(description="top-k (0 all)", min=0, max=10**6)
         self.top_p = w.BoundedFloatText(description="top-p", min=0.01, max=1, step=0.05)
         self.seed = w.Text(description="seed", continuous_update=False)  # as text, for a page rounds large numbers
-        self.levels = _slider("levels")
-        self.siblings = _slider("siblings")
-        self.budget = _slider("guesses")
+        self.levels = _count("levels")
+        self.siblings = _count("siblings")
+        self.budget = _count("guesses")
         self.reset = w.Button(description="As recorded", tooltip="ask for what was the case")
         self.told = [w.HTML(), w.HTML()]
         self.figure = bars()
@@ -192,8 +192,8 @@ class WhatIf(w.VBox):
             fill(self.figure, found)
 
 
-def _slider(name: str) -> w.IntSlider:
-    layout = w.Layout(width="250px")
-    return w.IntSlider(
+def _count(name: str) -> w.BoundedIntText:  # ipywidgets' sliders have no name that a screen reader could tell
+    layout = w.Layout(width="180px")
+    return w.BoundedIntText(
         description=name, tooltip=f"{name} of the tree to keep; 0 keeps all", min=0, max=0, layout=layout
     )
