@@ -2,7 +2,7 @@
 
     cd tests && python -m browser.frames [--nodes 256] [--rate 10] [--seconds 20]
 
-A tiny model drafts for itself, so that the cores are the page's. Frames are those that Chromium gives a page: 16.7 ms apart when
+A tiny model drafts for itself on one core, so that another is the page's, and no node is folded away. Frames are those that Chromium gives a page: 16.7 ms apart when
 nothing holds it up. Printed are the page at rest, then the same page while steps come.
 """
 
@@ -16,7 +16,9 @@ from typing import Any
 
 from browser.lab import Tab, chromium, jupyterlab, write
 
-CELL = """from time import perf_counter
+CELL = """import torch
+from time import perf_counter
+torch.set_num_threads(1)  # where the model takes every core, pictures are rare
 from tiny import loaded
 from toolkit.drafting import Dynamic, DraftModel
 from toolkit.models.hf import HFModel
@@ -24,6 +26,7 @@ from toolkit.widgets import Lab
 model = loaded()
 drafter = DraftModel(HFModel(model.model), shape=Dynamic(width=12, depth=5, budget={nodes} - 1))
 lab = Lab(model, prompt="abcabcabc", max_new_tokens=100_000, drafter=drafter)
+lab.tree.collapse_below = 0.0  # nothing is folded away
 began = perf_counter()
 lab.step(4); lab.wait()
 lab.controls.delay.value = max(0.0, 1 / {rate} - (perf_counter() - began) / 4)
