@@ -23,9 +23,8 @@ from toolkit.widgets.stage import Stage
 
 CHARTS_EVERY = 1.0  # seconds; a plotly figure is far dearer to draw than a tree
 CHARTS_SELDOM = 30.0  # where the page is drawn on the model's own cores
-BESIDES = (
-    1.5  # for each second that the page tells of, Jupyter's server and the browser's other processes take half of one
-)
+BESIDES = 1.5  # Jupyter's server and the browser's other processes take half as long again as the page tells
+RUNNING, WATCHING = 0.02, 0.25  # of the run's time at most for drawing, without and with a delay between steps
 CONTROLS_EVERY = 0.4  # and every message to a notebook page costs more than a token
 
 
@@ -63,6 +62,8 @@ class Screen:
         self._static = f"specdec-{uuid.uuid4().hex[:8]}"
         self._handle: Any = None
         controls.timeline.observe(self.hurry, "shown")
+        controls.delay.observe(lambda _: self._pace(), "value")
+        self._pace()
         stage.ribbon.observe(lambda change: self.look(change["new"]), "clicked")
 
     @property
@@ -137,6 +138,10 @@ class Screen:
         if due:
             self._drawn[every] = now
         return due
+
+    def _pace(self) -> None:
+        """Who lets the run wait between steps wants to see them."""
+        self._painter.share = WATCHING if self.controls.delay.value > 0 else RUNNING
 
     def _page_seconds(self) -> float:
         """What a picture takes from the model where both are computed on the same cores."""
