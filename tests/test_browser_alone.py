@@ -177,7 +177,7 @@ def test_a_drag_sends_the_last_wish_once_a_frame_and_the_hand_wins(show):
           return [once, Number(held), timeline.get("shown")];
         }"""
     )
-    assert saved[0] == 1 and abs(saved[1] - 180) <= 4 and abs(saved[2] - 270) <= 4
+    assert saved[0] == 1 and abs(saved[1] - 180) <= 2 and abs(saved[2] - 270) <= 2
 
 
 def test_the_timeline_grows_and_is_cut_by_messages(show):

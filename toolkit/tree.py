@@ -84,8 +84,10 @@ class TokenTree:
     def depth(self) -> Tensor:
         """[B, N] edges between a node and the root; 0 at padding."""
         if "depth" not in self._memo:
-            line = torch.arange(self.size, device=self.token.device)
-            self._memo["depth"] = line * self.real if self.linear else self.ancestors.sum(-1) - 1
+            if self.linear:
+                self._memo["depth"] = torch.arange(self.size, device=self.token.device) * self.real
+            else:
+                self._memo["depth"] = self.ancestors.sum(-1) - 1
         return self._memo["depth"]
 
     def _closure(self) -> Tensor:

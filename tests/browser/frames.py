@@ -2,8 +2,8 @@
 
     cd tests && python -m browser.frames [--nodes 256] [--rate 10] [--seconds 20]
 
-A tiny model drafts for itself on one core, so that another is the page's, and no node is folded away. Frames are those that Chromium gives a page: 16.7 ms apart when
-nothing holds it up. Printed are the page at rest, then the same page while steps come.
+A tiny model drafts for itself on one core, so that another is the page's, and no node is folded away. Frames are those that
+Chromium gives a page: 16.7 ms apart when nothing holds it up. Printed are the page at rest, then the same page while steps come.
 """
 
 from __future__ import annotations

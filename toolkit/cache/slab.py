@@ -66,7 +66,7 @@ class Slab:
         return self._span(0, reach)[layer]
 
     def _span(self, begin: int, count: int) -> dict[int, tuple[Tensor, Tensor]]:
-        """These slots of every layer. A pass asks for the same two spans once a layer, and a view costs as much as a small
+        """Keys and values [B, H, count, D] of these slots, by layer. A pass asks for the same two spans once a layer, and a view costs as much as a small
         copy, so all layers' views are made at once."""
         if (begin, count) not in self._spans:
             if len(self._spans) > 1:

@@ -100,7 +100,7 @@ export default () => {
 
     const under = (event) => {
       const box = strip.getBoundingClientRect();
-      const step = Math.floor(((event.clientX - box.left - strip.clientLeft) / Math.max(1, width)) * count());
+      const step = Math.floor(((event.clientX - box.left - strip.clientLeft) / Math.max(1, strip.clientWidth)) * count());
       return Math.max(0, Math.min(step, count() - 1));
     };
     strip.addEventListener("pointerdown", (event) => {
