@@ -93,7 +93,11 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("file", metavar="FILE", help='one prompt a line: text, or JSON with "prompt" or "turns"')
     p.add_argument("--limit", type=int, metavar="N", help="so many prompts, spread over the file (default: all)")
     p.add_argument("--target", default="smollm2", metavar="MODEL", help="default: %(default)s")
-    p.add_argument("--dtype", default="bfloat16", help="default: %(default)s")
+    p.add_argument(
+        "--dtype",
+        default="fastest",
+        help="bfloat16 where the device has arithmetic for it, else float32 (default: %(default)s)",
+    )
     p.add_argument("--device", default="cpu", help="default: %(default)s")
     p.add_argument("--threads", type=int, metavar="N", help="CPU threads for torch (default: torch's own choice)")
     p.add_argument("--no-chat", action="store_true", help="take prompts as bare text, without the chat template")
@@ -137,7 +141,11 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="default: %(default)s")
     p.add_argument("--speed", action="store_true", help="measure transformers' generate as well, in the same turns")
     p.add_argument("--target", default="smollm2", metavar="MODEL", help="default: %(default)s")
-    p.add_argument("--dtype", default="bfloat16", help="default: %(default)s")
+    p.add_argument(
+        "--dtype",
+        default="fastest",
+        help="bfloat16 where the device has arithmetic for it, else float32 (default: %(default)s)",
+    )
     p.add_argument("--threads", type=int, metavar="N", help="CPU threads for torch (default: torch's own choice)")
     p.add_argument("--cards", action="store_true", help="write each head's card.md beside it")
     p.add_argument(
@@ -170,7 +178,7 @@ def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     p.add_argument("head", metavar="HEAD", help="a folder, or a file of weights")
     p.add_argument("--target", default="smollm2", metavar="MODEL", help="default: %(default)s")
-    p.add_argument("--dtype", default="bfloat16", help="of the target (default: %(default)s)")
+    p.add_argument("--dtype", default="fastest", help="of the target (default: %(default)s)")
     p.add_argument("--device", default="cpu", help="default: %(default)s")
     p.add_argument(
         "--texts", metavar="FILE", help="JSON lines to grade by (default: questions of our own, answered by the target)"
@@ -201,7 +209,9 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         help="smollm2, a Hugging Face id or a folder (default: %(default)s)",
     )
     model.add_argument(
-        "--dtype", default="bfloat16", help="bfloat16, float16, float32 or float64 (default: %(default)s)"
+        "--dtype",
+        default="fastest",
+        help="bfloat16, float16, float32, float64, or fastest on the device (default: %(default)s)",
     )
     model.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, mps ... (default: %(default)s)")
     model.add_argument("--threads", type=int, metavar="N", help="CPU threads for torch (default: torch's own choice)")

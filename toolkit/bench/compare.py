@@ -165,7 +165,7 @@ def compare(
     hf: bool = False,
     max_new_tokens: int = 64,
     sampling: Sampling | None = None,
-    dtype: str = "bfloat16",
+    dtype: str = "fastest",
     log: str | Path | None = None,
     report: Callable[[Compared], None] | None = None,
 ) -> Compared:
@@ -194,7 +194,7 @@ def plan(
     hf: bool = False,
     max_new_tokens: int = 64,
     sampling: Sampling | None = None,
-    dtype: str = "bfloat16",
+    dtype: str = "fastest",
 ) -> Compared:
     """A comparison of which nothing has run yet; as `compare`."""
     if not arms:

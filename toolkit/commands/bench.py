@@ -46,15 +46,15 @@ def bench(options: argparse.Namespace) -> int:
     console = Console(stderr=True)
     found = []
     with console.status("") as status:
-        depends = f"{options.file}, {options.target}, {options.dtype}, {options.max_new_tokens} new tokens, {options.nodes} nodes"
+        depends = f"{options.file}, {options.target}, {loaded.dtype}, {options.max_new_tokens} new tokens, {options.nodes} nodes"
         for answer in run(asked, arms, Path(options.log) if options.log else None, about=depends):
             found.append(answer)
             status.update(f"{len(found)} of {len(asked) * len(arms)}: {answer.task}, {answer.arm}")
     wanted = {q.number for q in asked}
     found = [a for a in found if a.number in wanted and a.arm in arms]
-    Console().print(table(options, found, list(arms)))
+    Console().print(table(options, found, list(arms), loaded.dtype))
     if options.cards:
-        told = about(len(wanted), options.max_new_tokens, options.dtype)
+        told = about(len(wanted), options.max_new_tokens, loaded.dtype)
         for kind, place in dict.fromkeys((kind, place) for kind, shape, place in named(options) if shape):
             folder = Path(place) if place else shipped.folder(kind)
             (folder / "card.md").write_text(card(kind, folder, found, BASE, told), encoding="utf-8")
@@ -92,12 +92,12 @@ def drafters(options: argparse.Namespace, target: HFModel) -> dict[str, Drafter]
     return found
 
 
-def table(options: argparse.Namespace, found: Sequence[Answer], arms: Sequence[str]) -> Table:
+def table(options: argparse.Namespace, found: Sequence[Answer], arms: Sequence[str], dtype: str) -> Table:
     """Acceptance lengths by task; with --speed, speeds below."""
     made = scores(found, BASE)
     tasks = list(dict.fromkeys(a.task for a in found))
     out = Table(
-        title=f"{len({a.number for a in found})} questions, {options.dtype}, temperature 0, {options.max_new_tokens} new tokens",
+        title=f"{len({a.number for a in found})} questions, {dtype}, temperature 0, {options.max_new_tokens} new tokens",
         box=SIMPLE_HEAD,
         caption="AL: acceptance length with the bonus, tokens a target pass. x: tokens a second relative to HF generate.",
     )

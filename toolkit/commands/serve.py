@@ -171,7 +171,7 @@ def compare(
     with console.status("") as status:
         result = interleave(arms, repeats=options.repeats, report=status.update)
     Console().print(
-        comparison_table(result, f"{len(prompts)} requests, {rows} rows, {tokens} tokens each, {options.dtype}")
+        comparison_table(result, f"{len(prompts)} requests, {rows} rows, {tokens} tokens each, {loaded.dtype}")
     )
     same = {a: agreement(result, a, tokens) for a in result.arms[1:]}
     for arm, (equal, count) in same.items():

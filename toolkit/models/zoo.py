@@ -30,6 +30,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
+from toolkit.models.arithmetic import fastest, lay_by_column
 from toolkit.models.fetch import FetchError, Progress, Wheel, fetch
 from toolkit.models.words import words
 
@@ -64,6 +65,11 @@ class Loaded:
         return words(self.tokenizer, self.decode, tokens)
 
     @property
+    def dtype(self) -> str:
+        """The name of the dtype that it was loaded in."""
+        return str(self.model.dtype).removeprefix("torch.")
+
+    @property
     def published(self) -> str:
         """The name that others know the model by, where it has one; else what it was loaded by."""
         return _HUB if self.name == "smollm2" else self.name
@@ -79,21 +85,22 @@ class Loaded:
 def load(
     name: str | Path = "smollm2",
     *,
-    dtype: str | torch.dtype = "bfloat16",
+    dtype: str | torch.dtype = "fastest",
     device: str | torch.device = "cpu",
     device_map: str | None = None,
     progress: Progress | None = None,
 ) -> Loaded:
     """Load "smollm2", a Hugging Face id or a local folder.
 
-    dtype       one of bfloat16, float16, float32, float64
+    dtype       bfloat16, float16, float32 or float64; "fastest" is bfloat16 where the device has arithmetic for it and
+                float32 elsewhere
     device_map  "auto" spreads a large model over devices through accelerate; `device` is then not used
     progress    called with bytes so far and bytes in all while the default model is fetched the first time
 
     Raises ValueError for an unknown dtype, device or model, FetchError when the default model can't be had.
     """
-    kind = as_dtype(dtype)
     place = as_device(device)
+    kind = as_dtype(dtype, place)
     folder: str | Path = smollm2_folder(progress) if str(name) == "smollm2" else name
     local = Path(folder).is_dir()
     if not local and not _looks_like_an_id(str(name)):
@@ -109,8 +116,9 @@ def load(
     except (OSError, ImportError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise ValueError(f"the model {str(name)!r} can't be loaded: {first}") from error
-    model = model.eval() if device_map else model.to(place).eval()
-    return Loaded(str(name), model, tokenizer)
+    if not device_map:
+        lay_by_column(model.to(place))
+    return Loaded(str(name), model.eval(), tokenizer)
 
 
 def _tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBase:
@@ -132,12 +140,14 @@ def _no_bars() -> Generator[None]:
             transformers_logging.enable_progress_bar()
 
 
-def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """A dtype from its name; ValueError for any other name."""
+def as_dtype(dtype: str | torch.dtype, device: torch.device | None = None) -> torch.dtype:
+    """A dtype from its name, "fastest" by the device, which is the CPU unless told; ValueError for any other name."""
     if isinstance(dtype, torch.dtype):
         return dtype
+    if dtype == "fastest":
+        return fastest(device or torch.device("cpu"))
     if dtype not in DTYPES:
-        raise ValueError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
+        raise ValueError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)} or fastest")
     return DTYPES[dtype]
 
 

@@ -69,7 +69,7 @@ class Lab(OnScreen):
         max_new_tokens: int = 128,
         drafters: Mapping[str, Drafter] | None = None,
         targets: Sequence[Target] = (),
-        dtype: str = "bfloat16",
+        dtype: str = "fastest",
         delay: float = 0.0,
         evidence: int = 0,
     ) -> None:
