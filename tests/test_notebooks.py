@@ -4,6 +4,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 
@@ -50,7 +51,12 @@ def test_outputs_are_stripped(name):
 @pytest.fixture(scope="module", params=list(SENTENCES))
 def executed(request):
     notebook = nbformat.read(FOLDER / request.param, as_version=4)
-    NotebookClient(notebook, timeout=500, resources={"metadata": {"path": str(FOLDER)}}).execute()
+    client = NotebookClient(notebook, timeout=500, resources={"metadata": {"path": str(FOLDER)}})
+    try:
+        client.execute()
+    finally:  # a test that ran out of time must not leave a kernel behind that trains beside the next one
+        if client.km is not None and client.km.has_kernel:
+            run_sync(client.km.shutdown_kernel)(now=True)
     return request.param, notebook
 
 
