@@ -83,6 +83,17 @@ def test_charts_live_on_where_reading_plotly_takes_long(server, browser):
     tab.until(f"() => {drawn} !== ''", timeout=90_000)
     before = tab.page.evaluate(drawn)
     tab.until(f"(before) => {drawn} !== before", before, timeout=90_000)
+
+    # Out of sight nothing is drawn; back in sight the chart is up to date, and lives on.
+    tab.page.evaluate("document.querySelector('.sd-charts').style.display = 'none'")
+    tab.page.wait_for_timeout(500)
+    before, step = tab.page.evaluate(drawn), tab.step()
+    tab.until(f"(n) => ({SHOWN})() > n + 12", step)
+    assert tab.page.evaluate(drawn) == before
+    tab.page.evaluate("document.querySelector('.sd-charts').style.display = ''")
+    tab.until(f"(before) => {drawn} !== before", before)
+    before = tab.page.evaluate(drawn)
+    tab.until(f"(before) => {drawn} !== before", before)
     tab.button("Stop").click()
     clean(tab)
     tab.page.context.close()

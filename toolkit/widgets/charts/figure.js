@@ -1,11 +1,19 @@
 // A plotly figure of several that share one copy of plotly: each copy is megabytes to send, to read and to keep.
 const ORDERS = ["_py2js_update", "_py2js_restyle", "_py2js_relayout"];
 
+// After every order plotly compares the whole figure with what was asked for, and sends the kernel the difference: longer
+// work than the drawing, for an answer that nobody reads.
+function quiet(plotly) {
+  const view = plotly.FigureView?.prototype;
+  if (view) view._sendTraceDeltas = view._sendLayoutDelta = () => {};
+  return plotly;
+}
+
 async function shared(model) {
   const library = await model.widget_manager.get_model(model.get("_library").slice("IPY_MODEL_".length));
   library.plotly ??= (async () => {
     const url = URL.createObjectURL(new Blob([library.get("code")], { type: "text/javascript" }));
-    try { return await import(url); } finally { URL.revokeObjectURL(url); }
+    try { return quiet(await import(url)); } finally { URL.revokeObjectURL(url); }
   })();
   return (await library.plotly).default();
 }
@@ -27,13 +35,26 @@ export default () => {
         for (const [name, order] of early) { model.set(name, null); model.set(name, order); }
       })();
     },
-    // plotly's view goes on listening when it is taken from the page, and fails at the next order: what it listens to is noted.
-    async render(context) {
+    async render({ model, el }) {
       await ready;
-      const mine = heard = [];
-      const end = figure.render(context);
-      heard = null;
-      return () => { for (const [event, f] of mine) own.off(event, f); end(); };
+      // plotly's view goes on listening when it is taken from the page, and fails at the next order: what it listens to is noted.
+      let mine, end, seen = true, missed = false;
+      const deaf = () => { for (const [event, f] of mine) own.off(event, f); };
+      const draw = () => { mine = heard = []; end = figure.render({ model, el }); heard = null; };
+      const note = () => { missed ||= !seen; };
+      // A chart that is out of sight hears nothing, and is drawn from the model when it comes back.
+      const watch = new IntersectionObserver((changes) => {
+        const now = changes.at(-1).isIntersecting;
+        if (now === seen) return;
+        seen = now;
+        if (!seen) deaf();
+        else if (missed) { missed = false; end(); draw(); }
+        else for (const [event, f] of mine) own.on(event, f);
+      }, { rootMargin: "100px" });
+      draw();
+      for (const name of ORDERS) own.on("change:" + name, note);
+      watch.observe(el);
+      return () => { watch.disconnect(); deaf(); for (const name of ORDERS) own.off("change:" + name, note); end(); };
     },
   };
 };
