@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from toolkit.engine import before_exit
 
-LONGEST = 3.0  # seconds between two pictures, however dear they are
+LONGEST = 6.0  # seconds between two pictures, however dear they are
 SOON = 0.05  # seconds between two pictures that somebody waits for
 
 

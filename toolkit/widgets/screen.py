@@ -22,8 +22,8 @@ from toolkit.widgets.painter import Painter
 from toolkit.widgets.stage import Stage
 
 CHARTS_EVERY = 1.0  # seconds; a plotly figure is far dearer to draw than a tree
-CHARTS_SELDOM = 30.0  # where the page is drawn on the model's own cores
-BESIDES = 1.5  # Jupyter's server and the browser's other processes take half as long again as the page tells
+CHARTS_SELDOM = 60.0  # where the page is drawn on the model's own cores
+BESIDES = 2.0  # Jupyter's server and the browser's other processes take as long again as the page tells
 RUNNING, WATCHING = 0.02, 0.25  # of the run's time at most for drawing, without and with a delay between steps
 CONTROLS_EVERY = 0.4  # and every message to a notebook page costs more than a token
 
