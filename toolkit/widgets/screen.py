@@ -22,7 +22,7 @@ from toolkit.widgets.painter import Painter
 from toolkit.widgets.stage import Stage
 
 CHARTS_EVERY = 1.0  # seconds; a plotly figure is far dearer to draw than a tree
-CHARTS_SELDOM = 60.0  # where the page is drawn on the model's own cores
+CHARTS_SELDOM, CHARTS_WATCHED = 60.0, 3.0  # where the page is drawn on the model's own cores, without and with a delay
 BESIDES = 2.0  # Jupyter's server and the browser's other processes take as long again as the page tells
 RUNNING, WATCHING = 0.02, 0.25  # of the run's time at most for drawing, without and with a delay between steps
 CONTROLS_EVERY = 0.4  # and every message to a notebook page costs more than a token
@@ -57,7 +57,7 @@ class Screen:
         self.stage, self.controls, self.source = stage, controls, source
         self._painter = Painter(self._paint, elsewhere=self._page_seconds)
         self.draw, self.hurry, self.settle = self._painter.poke, self._painter.hurry, self._painter.settle
-        self._drawn: dict[float, float] = {}  # when the parts that are drawn seldom were drawn last
+        self._drawn: dict[str, float] = {}  # when the parts that are drawn seldom were drawn last
         self._lock = threading.Lock()  # around the timeline's list, which grows by more than one thread
         self._static = f"specdec-{uuid.uuid4().hex[:8]}"
         self._handle: Any = None
@@ -117,7 +117,7 @@ class Screen:
 
     def _paint(self) -> None:
         resting = self.source.resting()
-        controls = self._due(CONTROLS_EVERY, resting)
+        controls = self._due("controls", CONTROLS_EVERY, resting)
         if controls:
             self._time()  # first: where steps were taken back, what is looked at may be one of them
         steps = self.source.steps()
@@ -126,18 +126,23 @@ class Screen:
         self.source.sync()
         if controls:
             self.controls.status.value = self.source.status(steps)
-        if self._due(CHARTS_SELDOM if self._page_seconds() else CHARTS_EVERY, resting):
+        if self._due("charts", self._charts_every(), resting):
             self.stage.chart(steps)
         if self._handle and resting:
             self._handle.update(HTML(self._fallback()))
 
-    def _due(self, every: float, always: bool) -> bool:
+    def _due(self, part: str, every: float, always: bool) -> bool:
         """Is the part that is drawn once in `every` seconds to be drawn now."""
         now = time.monotonic()
-        due = always or now - self._drawn.get(every, 0.0) >= every
+        due = always or now - self._drawn.get(part, 0.0) >= every
         if due:
-            self._drawn[every] = now
+            self._drawn[part] = now
         return due
+
+    def _charts_every(self) -> float:
+        if not self._page_seconds():
+            return CHARTS_EVERY
+        return CHARTS_WATCHED if self.controls.delay.value > 0 else CHARTS_SELDOM
 
     def _pace(self) -> None:
         """Who lets the run wait between steps wants to see them."""

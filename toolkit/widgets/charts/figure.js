@@ -19,24 +19,27 @@ async function shared(model) {
 }
 
 export default () => {
-  let ready, figure, own, heard = null;   // own: only it can take back what was heard through it
+  let own, figure, ready, heard = null;     // own: only it can take back what was heard through it
+  const early = [];                         // orders that came before there was anybody to follow them, a few
+  const keep = ORDERS.map((name) => [name, () => own.get(name) && early.push([name, own.get(name)]) > 20 && (ready ??= prepare())]);
+
+  async function prepare() {
+    await new Promise((done) => requestIdleCallback(done, { timeout: 1000 }));
+    figure = await shared(own);
+    for (const [name, note] of keep) own.off("change:" + name, note);
+    figure.initialize({ model: Object.create(own, { on: { value: (event, f) => { heard?.push([event, f]); own.on(event, f); } } }) });
+    for (const [name, order] of early) { own.set(name, null); own.set(name, order); }
+  }
+
   return {
-    // A model that takes two seconds to get ready is given up by anywidget and never hears of anything again: plotly, which
-    // takes that long on a busy machine, is waited for by the views alone.
+    // A model that takes two seconds to get ready is given up by anywidget and never hears of anything again, and reading
+    // plotly can keep a busy machine's page that long from all of them: it is read for the first view, when they are ready.
     initialize({ model }) {
-      const early = [];                                // orders that came before there was anybody to follow them
-      const keep = ORDERS.map((name) => [name, () => model.get(name) && early.push([name, model.get(name)])]);
+      own = model;
       for (const [name, note] of keep) model.on("change:" + name, note);
-      ready = (async () => {
-        figure = await shared(model);
-        for (const [name, note] of keep) model.off("change:" + name, note);
-        own = model;
-        figure.initialize({ model: Object.create(model, { on: { value: (event, f) => { heard?.push([event, f]); model.on(event, f); } } }) });
-        for (const [name, order] of early) { model.set(name, null); model.set(name, order); }
-      })();
     },
     async render({ model, el }) {
-      await ready;
+      await (ready ??= prepare());
       // plotly's view goes on listening when it is taken from the page, and fails at the next order: what it listens to is noted.
       let mine, end, seen = true, missed = false;
       const deaf = () => { for (const [event, f] of mine) own.off(event, f); };
