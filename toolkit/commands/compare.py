@@ -101,9 +101,8 @@ def verdict(arm: str, parted: dict[str, Divergence | None]) -> str:
 
 def table(job: Job, result: Comparison) -> Table:
     """One line an arm."""
-    kind = str(job.target.dtype).removeprefix("torch.")
     out = Table(
-        title=f"{job.loaded.name}, {kind}, {torch.get_num_threads()} threads, medians of {len(result.rounds)} "
+        title=f"{job.loaded.name}, {job.loaded.dtype}, {torch.get_num_threads()} threads, medians of {len(result.rounds)} "
         f"interleaved rounds{' (interrupted)' if result.interrupted else ''}",
         box=SIMPLE_HEAD,
         collapse_padding=True,

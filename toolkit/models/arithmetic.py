@@ -15,7 +15,7 @@ def fastest(device: torch.device) -> torch.dtype:
     over several, which verification is, costs more than twice as much as in float32.
     """
     if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
     if device.type != "cpu":
         return torch.bfloat16
     able = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch do not tell

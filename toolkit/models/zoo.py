@@ -100,7 +100,8 @@ def load(
     Raises ValueError for an unknown dtype, device or model, FetchError when the default model can't be had.
     """
     place = as_device(device)
-    kind = as_dtype(dtype, place)
+    spread = torch.device("cuda") if device_map and torch.cuda.is_available() else place
+    kind = as_dtype(dtype, spread)
     folder: str | Path = smollm2_folder(progress) if str(name) == "smollm2" else name
     local = Path(folder).is_dir()
     if not local and not _looks_like_an_id(str(name)):

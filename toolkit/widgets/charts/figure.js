@@ -1,8 +1,8 @@
 // A plotly figure of several that share one copy of plotly: each copy is megabytes to send, to read and to keep.
 const ORDERS = ["_py2js_update", "_py2js_restyle", "_py2js_relayout"];
 
-// After every order plotly compares the whole figure with what was asked for, and sends the kernel the difference: longer
-// work than the drawing, for an answer that nobody reads.
+// After every order plotly compares the whole figure with what was asked for, and sends the kernel the difference: an answer
+// that nobody reads.
 function quiet(plotly) {
   const view = plotly.FigureView?.prototype;
   if (view) view._sendTraceDeltas = view._sendLayoutDelta = () => {};
