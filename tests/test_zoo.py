@@ -165,7 +165,9 @@ def test_the_real_model_speaks_and_its_tokenizer_is_whole():
 @pytest.mark.slow
 def test_float32_and_bfloat16_are_the_same_weights():
     a, b = (zoo.load("smollm2", dtype=d).model for d in ("float32", "bfloat16"))
-    assert all(torch.equal(x.bfloat16(), y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+    a, b = a.state_dict(), b.state_dict()  # by name: a tied LM head laid by column is a parameter of its own
+    assert a.keys() == b.keys()
+    assert all(torch.equal(x.bfloat16(), b[name]) for name, x in a.items())
 
 
 @pytest.mark.slow
