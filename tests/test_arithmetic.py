@@ -8,6 +8,7 @@ from tiny import loaded
 from torch import nn
 from transformers import AutoModelForCausalLM
 
+from toolkit.bench.arithmetic import measure
 from toolkit.models import arithmetic, zoo
 from toolkit.models.baseline import hf_generate
 
@@ -50,3 +51,7 @@ def test_the_fastest_dtype_is_one_with_arithmetic(monkeypatch, able, dtype):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
     assert zoo.as_dtype("fastest") == zoo.DTYPES[dtype]
     assert zoo.as_dtype("bfloat16") == torch.bfloat16  # who names one gets it
+
+
+def test_the_measurement_times_every_arm(by_column):
+    assert all(ms > 0 for ms in measure(2, layers=1, repeats=2))

@@ -87,7 +87,9 @@ def test_a_comparison_tells_whether_the_texts_agree(folder, prompts, tmp_path, c
         main(["serve", prompts, *options, "--compare", "--rows", "2", "--drafter", "none,ngram", "--json", str(file)])
         == 0
     )
-    said = capsys.readouterr().out
+    read = capsys.readouterr()
+    said = read.out
+    assert "warm-up: HF generate, batches" in read.err, "no terminal, and yet what goes on is told"
     for arm in ("HF generate_batch", "ours, none", "ours, ngram"):
         assert f"{arm}: 5 of 5 texts" in said
     assert set(json.loads(file.read_text())["arms"]) >= {"HF generate, batches", "ours, ngram"}

@@ -21,7 +21,7 @@ from toolkit.models import zoo
 from toolkit.models.hf import HFModel
 from toolkit.protocols import Drafter
 from toolkit.sampling import Stopping
-from toolkit.terminal.progress import download_bar
+from toolkit.terminal.progress import doing, download_bar
 
 BASE = "HF generate"
 PLAIN = ("none", "ngram", "suffix", "lookahead", "recycling", "early-exit")
@@ -45,11 +45,11 @@ def bench(options: argparse.Namespace) -> int:
         arms[name] = engine_arm(Engine(target, drafter, stopping=stopping, decode=loaded.decode), loaded)
     console = Console(stderr=True)
     found = []
-    with console.status("") as status:
+    with doing(console) as tell:
         depends = f"{options.file}, {options.target}, {loaded.dtype}, {options.max_new_tokens} new tokens, {options.nodes} nodes"
         for answer in run(asked, arms, Path(options.log) if options.log else None, about=depends):
             found.append(answer)
-            status.update(f"{len(found)} of {len(asked) * len(arms)}: {answer.task}, {answer.arm}")
+            tell(f"{len(found)} of {len(asked) * len(arms)}: {answer.task}, {answer.arm}")
     wanted = {q.number for q in asked}
     found = [a for a in found if a.number in wanted and a.arm in arms]
     Console().print(table(options, found, list(arms), loaded.dtype))

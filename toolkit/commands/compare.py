@@ -20,6 +20,7 @@ from toolkit.bench import Arm, Comparison, interleave
 from toolkit.drafting import NGram, Nothing
 from toolkit.models.baseline import Divergence, diverge, hf_generate
 from toolkit.protocols import Drafter
+from toolkit.terminal.progress import doing
 from toolkit.trace import metrics
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ PLAIN, LOOKUP, OURS = "HF generate", "HF prompt lookup", "ours, no drafter"
 def compare(job: Job, *, repeats: int, file: str | None) -> int:
     """Measure, print a table, write JSON if asked. Exit status 1 when greedy float32 outputs differ."""
     console = Console(stderr=True)
-    with console.status("") as status:
-        result = interleave(arms_of(job), repeats=repeats, report=lambda what: status.update(what))
+    with doing(console) as tell:
+        result = interleave(arms_of(job), repeats=repeats, report=tell)
     if not result.rounds or PLAIN not in result.rounds[-1]:
         result.rounds = result.rounds[:-1]
     parted = divergences(job, result)

@@ -14,7 +14,7 @@ from toolkit.heads.dialects import named, read
 from toolkit.models import zoo
 from toolkit.models.hf import HFModel
 from toolkit.sampling import Stopping
-from toolkit.terminal.progress import download_bar
+from toolkit.terminal.progress import doing, download_bar
 from toolkit.training import texts_of
 from toolkit.training.texts import Text
 
@@ -34,9 +34,9 @@ def doctor(options: argparse.Namespace) -> int:
         loaded = zoo.load(options.target, dtype=options.dtype, device=options.device, progress=progress)
     target = HFModel(loaded.model)
     console = Console(stderr=True)
-    with console.status("reading") as status:
+    with doing(console, "reading") as tell:
         exam, others = _exams(options, loaded, target)
-        found = diagnose(checkpoint, target, exam, others=others, report=lambda what: status.update(f"trying {what}"))
+        found = diagnose(checkpoint, target, exam, others=others, report=lambda what: tell(f"trying {what}"))
     print(text(found), end="")
     if options.html:
         Path(options.html).write_text(page(found), encoding="utf-8")

@@ -23,7 +23,7 @@ from toolkit.models.baseline import hf_batches, hf_continuous
 from toolkit.models.hf import HFModel
 from toolkit.protocols import Drafter
 from toolkit.sampling import Stopping
-from toolkit.terminal.progress import download_bar
+from toolkit.terminal.progress import doing, download_bar
 from toolkit.trace import metrics, perfetto, prometheus, save
 from toolkit.trace.files import savable
 from toolkit.trace.requests import requests, totals
@@ -108,11 +108,11 @@ def once(
     for prompt in prompts:
         server.add(prompt)
     console = Console(stderr=True)
-    with console.status("") as status:
+    with doing(console) as tell:
         for record in server.run():
             load = record.load
             if load and record.step % 8 == 0:
-                status.update(f"waiting {load.waiting}, reading {load.prefilling}, running {load.running}")
+                tell(f"waiting {load.waiting}, reading {load.prefilling}, running {load.running}")
     console.print(request_table(server))
     if options.trace:
         path = Path(options.trace)
@@ -168,8 +168,8 @@ def compare(
     arms = {"HF generate, batches": theirs(hf_batches), "HF generate_batch": theirs(hf_continuous)}
     arms |= {f"ours, {name}": serve_arm(engine, prompts, d, rows, tokens) for name, d in drafters.items()}
     console = Console(stderr=True)
-    with console.status("") as status:
-        result = interleave(arms, repeats=options.repeats, report=status.update)
+    with doing(console) as tell:
+        result = interleave(arms, repeats=options.repeats, report=tell)
     Console().print(
         comparison_table(result, f"{len(prompts)} requests, {rows} rows, {tokens} tokens each, {loaded.dtype}")
     )
@@ -224,7 +224,7 @@ def sweep(
     drafters = {"none": drafter_named("none", engine.target), **drafters}
     sizes = [r for r in (1, 2, 4, 8, 16, 32, 64, 128) if r <= min(len(prompts), options.rows)]
     console = Console(stderr=True)
-    with console.status("") as status:
+    with doing(console) as tell:
         points = by_rows(
             engine,
             prompts,
@@ -232,7 +232,7 @@ def sweep(
             sizes,
             tokens=options.max_new_tokens,
             repeats=options.repeats,
-            report=status.update,
+            report=tell,
         )
     Console().print(sweep_table(points))
     if options.json:

@@ -26,7 +26,7 @@ def lay_by_column(model: nn.Module) -> None:
     """Store the float32 weights of linear layers column by column, their shapes and values as they were.
 
     MKL multiplies 8 rows by such weights in a fifth less time, and 16 or 32 rows in about half; one row, or hundreds, take
-    as long as before. `python -m toolkit.models.arithmetic` measures it. An LM head that shares its weights with the embeddings,
+    as long as before. `python -m toolkit.bench.arithmetic` measures it. An LM head that shares its weights with the embeddings,
     whose rows are read one by one, gets a copy of its own: V x H numbers more.
     """
     if not torch.backends.mkl.is_available():
@@ -43,32 +43,3 @@ def lay_by_column(model: nn.Module) -> None:
             layer.weight = nn.Parameter(laid, requires_grad=weight.requires_grad)
         else:
             weight.data = laid
-
-
-def _measure() -> None:
-    """Milliseconds of thirty layers by number of rows, as they are, laid by column, and in bfloat16."""
-    from statistics import median
-    from time import perf_counter
-
-    plain = [nn.Linear(576, 1536, bias=False) for _ in range(30)]
-    laid = [nn.Linear(576, 1536, bias=False) for _ in range(30)]
-    half = [nn.Linear(576, 1536, bias=False).bfloat16() for _ in range(30)]
-    for layer in laid:
-        lay_by_column(layer)
-    print(f"{'rows':>5}{'float32':>10}{'by column':>11}{'bfloat16':>10}")
-    with torch.inference_mode():
-        for rows in (1, 4, 8, 16, 32, 256):
-            taken: list[list[float]] = [[], [], []]
-            for _ in range(15):
-                for layers, times in zip((plain, laid, half), taken, strict=True):
-                    x = torch.randn(rows, 576, dtype=layers[0].weight.dtype)
-                    begun = perf_counter()
-                    for layer in layers:
-                        layer(x)
-                    times.append(1e3 * (perf_counter() - begun))
-            ms = [median(times) for times in taken]
-            print(f"{rows:5}{ms[0]:10.1f}{ms[1]:11.1f}{ms[2]:10.1f}")
-
-
-if __name__ == "__main__":
-    _measure()
