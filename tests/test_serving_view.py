@@ -19,7 +19,11 @@ from hypothesis import strategies as st
 
 from toolkit.trace import Event, PrefixNode, Snapshot, StepRecord, Trace
 from toolkit.widgets import ServerWatch, ServingView
-from toolkit.widgets.serving_scene import BOXES, CELLS, CHIPS, COLOURS, Labels, changes, requests_of, scene
+from toolkit.widgets.serving_labels import COLOURS, Labels, requests_of
+from toolkit.widgets.serving_lanes import CHIPS
+from toolkit.widgets.serving_pages import CELLS
+from toolkit.widgets.serving_prefix import BOXES
+from toolkit.widgets.serving_scene import changes, scene
 from toolkit.widgets.serving_static import ON, PALETTE, bands, serving_svg
 
 HERE = Path(__file__).parent

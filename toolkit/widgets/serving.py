@@ -18,7 +18,8 @@ from ipywidgets import VBox
 from toolkit.trace import Event, Snapshot, StepRecord, Trace
 from toolkit.widgets.painter import Painter
 from toolkit.widgets.scene import Decode
-from toolkit.widgets.serving_scene import Labels, changes, requests_of, scene
+from toolkit.widgets.serving_labels import Labels, requests_of
+from toolkit.widgets.serving_scene import changes, scene
 from toolkit.widgets.serving_static import serving_svg
 
 HERE = Path(__file__).parent

@@ -7,7 +7,8 @@ from html import escape
 from typing import Any
 
 from toolkit.trace.labels import short
-from toolkit.widgets.serving_scene import BOX_HEIGHT, count
+from toolkit.widgets.serving_labels import count
+from toolkit.widgets.serving_prefix import BOX_HEIGHT
 
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#9aa0a6")
 ON = ("#ffffff", *["#111111"] * 7)  # what can be read on each
