@@ -5,7 +5,7 @@ Letters: B texts, N tokens, M guesses, D depths, W tokens told apart, V vocabula
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -126,7 +126,7 @@ def told_apart(head: nn.Module, tokens: Tensor | None) -> Tensor | None:
 
 
 @contextmanager
-def narrowed(head: Any, unembedding: nn.Linear, tokens: Tensor | None) -> Iterator[None]:
+def narrowed(head: Any, unembedding: nn.Linear, tokens: Tensor | None) -> Generator[None]:
     """Within, a head that borrows the target's LM head uses only its rows for `tokens`: a softmax over the frequent tokens
     costs a fraction of one over all."""
     before = getattr(head, "borrowed", None)

@@ -8,7 +8,7 @@ Letters: B texts, N tokens, D depths.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -91,7 +91,7 @@ def _walk(hits: list[list[bool]], taught: list[bool]) -> Iterator[tuple[int, int
 
 
 @contextmanager
-def _judging(head: nn.Module) -> Iterator[None]:
+def _judging(head: nn.Module) -> Generator[None]:
     training = head.training
     head.eval()
     try:
