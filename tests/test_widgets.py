@@ -202,6 +202,25 @@ def test_another_prompt_or_a_second_run_starts_anew(open_lab):
     assert "the prompt is empty" in open_lab.controls.status.value
 
 
+def test_a_picture_under_way_leaves_nothing_of_the_old_run_in_the_new_ones_text(open_lab, monkeypatch):
+    read, drawing, begun = Ribbon._read, threading.Event(), threading.Event()
+
+    def slowly(ribbon, step):
+        drawing.set()
+        begun.wait(0.5)  # the next run begins in the middle of this picture, where it can
+        return read(ribbon, step)
+
+    monkeypatch.setattr(Ribbon, "_read", slowly)
+    open_lab.step()
+    assert drawing.wait(10)
+    open_lab.controls.prompt.value = "xyz"
+    start = Ribbon.start
+    monkeypatch.setattr(Ribbon, "start", lambda *args: (start(*args), begun.set()))
+    open_lab.step()
+    session = open_lab.wait()
+    assert len(open_lab.ribbon.pieces) == len(session.outputs[0]) == len(open_lab.ribbon.ms)
+
+
 def test_rules_change_between_steps_and_sampling_with_the_next_run(open_lab):
     open_lab.step(2)
     first = open_lab.wait()

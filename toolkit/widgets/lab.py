@@ -277,7 +277,7 @@ class Lab(OnScreen):
         session.trace.watch(lambda records: self.screen.draw(), every=0)
         c.offer_rows(prompts)
         c.prompt.value = prompts[self.row]
-        self.stage.start(prompts[self.row], self.row)
+        self.screen.start(prompts[self.row], self.row)
         self.screen.show(None)
 
     def _wire(self) -> None:
@@ -294,5 +294,4 @@ class Lab(OnScreen):
 
     def _other_row(self, _: object) -> None:
         self.controls.prompt.value = self._texts[self.row]
-        self.stage.start(self.prompts[self.row], self.row)
-        self.screen.hurry()
+        self.screen.start(self.prompts[self.row], self.row)

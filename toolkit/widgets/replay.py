@@ -84,8 +84,7 @@ class Replay(OnScreen):
 
     def _other_row(self, _: object) -> None:
         row = int(self.controls.row.value or 0)
-        self.stage.start(self._prompts[row] if self._prompts else "", row)
-        self.screen.hurry()
+        self.screen.start(self._prompts[row] if self._prompts else "", row)
 
     def __repr__(self) -> str:
         return f"Replay({len(self.trace.steps)} steps, {len(self.trace.prompts)} prompts)"

@@ -58,13 +58,19 @@ class Screen:
         self._painter = Painter(self._paint, elsewhere=self._page_seconds)
         self.draw, self.hurry, self.settle = self._painter.poke, self._painter.hurry, self._painter.settle
         self._drawn: dict[str, float] = {}  # when the parts that are drawn seldom were drawn last
-        self._lock = threading.Lock()  # around the timeline's list, which grows by more than one thread
+        self._lock = threading.RLock()  # around lists that grow in more than one thread, and the steps that they follow
         self._static = f"specdec-{uuid.uuid4().hex[:8]}"
         self._handle: Any = None
         controls.timeline.observe(self.hurry, "shown")
         controls.delay.observe(lambda _: self._pace(), "value")
         self._pace()
         stage.ribbon.observe(lambda change: self.look(change["new"]), "clicked")
+
+    def start(self, prompt: str, row: int = 0) -> None:
+        """Begin anew with a row and its prompt's text. Steps of what was shown before are not drawn after it."""
+        with self._lock:
+            self.stage.start(prompt, row)
+        self.hurry()
 
     @property
     def shown(self) -> int:
@@ -120,9 +126,10 @@ class Screen:
         controls = self._due("controls", CONTROLS_EVERY, resting)
         if controls:
             self._time()  # first: where steps were taken back, what is looked at may be one of them
-        steps = self.source.steps()
-        shown = min(self.shown, len(steps) - 1)  # the run may have gone on in between
-        self.stage.show(steps, shown, marked=self.controls.timeline.shown >= 0)
+        with self._lock:
+            steps = self.source.steps()
+            shown = min(self.shown, len(steps) - 1)  # the run may have gone on in between
+            self.stage.show(steps, shown, marked=self.controls.timeline.shown >= 0)
         self.source.sync()
         if controls:
             self.controls.status.value = self.source.status(steps)
