@@ -156,7 +156,7 @@ class Tab:
         ours = (server.url, server.url.replace("http", "ws"), "data:", "blob:")
         page.on("request", lambda r: None if r.url.startswith(ours) else tab.strangers.append(r.url))
         page.on("console", lambda m: tab.complaints.append(m.text[:300]) if m.type == "error" else None)
-        page.on("pageerror", lambda e: tab.complaints.append(str(e)[:300]))
+        page.on("pageerror", lambda e: tab.complaints.append((e.stack or str(e))[:600]))
         tab.go(name)
         if dark:
             tab.command("apputils:change-theme", {"theme": "JupyterLab Dark"})

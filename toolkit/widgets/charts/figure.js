@@ -1,4 +1,6 @@
 // A plotly figure of several that share one copy of plotly: each copy is megabytes to send, to read and to keep.
+const RENDERED = "plotlywidget-after-render";
+const LONGEST = 10_000, REST = 250;       // milliseconds: for a first drawing, for one after an order
 const ORDERS = ["_py2js_update", "_py2js_restyle", "_py2js_relayout"];
 
 // After every order plotly compares the whole figure with what was asked for, and sends the kernel the difference: an answer
@@ -7,6 +9,16 @@ function quiet(plotly) {
   const view = plotly.FigureView?.prototype;
   if (view) view._sendTraceDeltas = view._sendLayoutDelta = () => {};
   return plotly;
+}
+
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+// Until plotly says that an element's first drawing is done; a drawing that fails says nothing.
+function finished(el) {
+  return Promise.race([pause(LONGEST), new Promise((done) => {
+    const hear = ({ detail }) => { if (detail.element === el) { document.removeEventListener(RENDERED, hear); done(); } };
+    document.addEventListener(RENDERED, hear);
+  })]);
 }
 
 async function shared(model) {
@@ -41,23 +53,39 @@ export default () => {
     async render({ model, el }) {
       await (ready ??= prepare());
       // plotly's view goes on listening when it is taken from the page, and fails at the next order: what it listens to is noted.
-      let mine, end, seen = true, missed = false;
+      // It fails as well when it is taken away in the middle of a drawing, which lasts beyond the call: that is waited for.
+      let mine, end, drawn, seen = true, missed = false, gone = false;
       const deaf = () => { for (const [event, f] of mine) own.off(event, f); };
-      const draw = () => { mine = heard = []; end = figure.render({ model, el }); heard = null; };
+      const draw = () => { drawn = finished(el); mine = heard = []; end = figure.render({ model, el }); heard = null; };
+      const rested = async () => { await drawn; await pause(REST); };
       const note = () => { missed ||= !seen; };
+      const redraw = async () => {
+        missed = false;
+        await rested();
+        if (gone || !seen) { missed = true; return; }
+        deaf();
+        end();
+        draw();
+      };
       // A chart that is out of sight hears nothing, and is drawn from the model when it comes back.
       const watch = new IntersectionObserver((changes) => {
         const now = changes.at(-1).isIntersecting;
         if (now === seen) return;
         seen = now;
         if (!seen) deaf();
-        else if (missed) { missed = false; end(); draw(); }
+        else if (missed) redraw();
         else for (const [event, f] of mine) own.on(event, f);
       }, { rootMargin: "100px" });
       draw();
       for (const name of ORDERS) own.on("change:" + name, note);
       watch.observe(el);
-      return () => { watch.disconnect(); deaf(); for (const name of ORDERS) own.off("change:" + name, note); end(); };
+      return () => {
+        gone = true;
+        watch.disconnect();
+        deaf();
+        for (const name of ORDERS) own.off("change:" + name, note);
+        rested().then(end);
+      };
     },
   };
 };
