@@ -15,7 +15,7 @@ CELL = """from tiny import loaded
 from toolkit.widgets import Lab
 lab = Lab(loaded(), prompt="abcabcabc", max_new_tokens=600, delay=0.15, drafter="early exit, tree")
 lab"""
-SLOWLY = """from toolkit.widgets.charts.panel import Library
+SLOWLY = """from toolkit.widgets.charts.shared import Library
 plotly = Library._plotly.func
 Library._plotly.func = lambda library: "await new Promise((done) => setTimeout(done, 4000));" + plotly(library)
 """

@@ -14,6 +14,8 @@ from toolkit.widgets.charts import CHARTS, DEFAULT, Charts, figure
 from toolkit.widgets.charts.chart import NOTHING, Given, read
 from toolkit.widgets.charts.series import POINTS, TAIL, Series, Sorted, windows
 from toolkit.widgets.follow import Follower
+from toolkit.widgets.training import TrainingView
+from toolkit.widgets.whatif_picture import bars
 
 
 def row(parent, tip, outcome=None, emitted=(9,), confidence=(), q=(), top=(), position=4) -> RowRecord:
@@ -256,7 +258,16 @@ def test_all_figures_of_a_board_share_one_copy_of_plotly():
     charts.shown = tuple(CHARTS)  # also those that are chosen later
     states = [charts.figure(name).get_state() for name in CHARTS]
     assert len({s["_library"] for s in states}) == 1 and all(len(s["_esm"]) < 10_000 for s in states)
-    assert "export" in charts._library.code and len(charts._library.code) > 1_000_000
+    library = charts.figure("tokens")._library
+    assert "export" in library.code and len(library.code) > 1_000_000
+
+
+def test_all_figures_of_a_kernel_share_it_and_a_closed_one_is_replaced():
+    first, second = Charts(("tokens",)).figure("tokens"), TrainingView().widget
+    assert first._library is second._library
+    first._library.close()
+    third = bars()
+    assert third._library is not first._library and len(third._library.code) > 1_000_000
 
 
 def test_another_row_is_drawn_anew():

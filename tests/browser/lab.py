@@ -187,4 +187,8 @@ class Tab:
         return int(shown) if shown not in (None, "") else -1
 
     def until(self, what: str, argument: Any = None, timeout: float = 60_000) -> None:
-        self.page.wait_for_function(what, arg=argument, timeout=timeout)
+        try:
+            self.page.wait_for_function(what, arg=argument, timeout=timeout)
+        except Exception as error:
+            error.add_note(f"complaints of the page: {self.complaints}")
+            raise

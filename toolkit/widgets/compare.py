@@ -19,6 +19,7 @@ from toolkit.bench.compare import HF, PLAIN, Compared, Row
 from toolkit.engine import before_exit, give_back_cores
 from toolkit.terminal.compared import compared_table
 from toolkit.terminal.view import plain
+from toolkit.widgets.charts.shared import Figure
 from toolkit.widgets.elsewhere import has_page, put
 from toolkit.widgets.page import error_line
 
@@ -228,7 +229,7 @@ def figure(compared: Compared) -> Any:
     )
     base.update_xaxes(gridcolor="rgba(128,134,139,0.2)")
     base.update_yaxes(gridcolor="rgba(128,134,139,0.25)", rangemode="tozero")
-    return go.FigureWidget(base)
+    return Figure(base)
 
 
 def fill(fig: Any, compared: Compared) -> None:

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from toolkit.training.plan import Look, Report, StepReport
+from toolkit.widgets.charts.shared import Figure
 
 SHOWN = 400  # points of a curve: longer ones are thinned, for they are sent whole at every update
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#9aa0a6")
@@ -30,7 +31,7 @@ class TrainingView:
 
     def __init__(self, every: float = 0.5) -> None:
         """`every`: seconds between two updates of the picture."""
-        self.widget = go.FigureWidget(_empty())
+        self.widget = Figure(_empty())
         self.every = every
         self._runs: dict[str, list[Report]] = {}
 

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from toolkit.trace import RowRecord
 from toolkit.whatif import Comparison
+from toolkit.widgets.charts.shared import Figure
 
 WAS, WOULD = "#9aa0a6", "#0072b2"
 _SIDES = (("as it was", WAS), ("what if", WOULD))
@@ -51,7 +52,7 @@ def bars() -> Any:
     )
     base.update_xaxes(title="guesses kept", dtick=1, gridcolor="rgba(128,134,139,0.2)")
     base.update_yaxes(title="share of seeds", tickformat=".0%", rangemode="tozero", gridcolor="rgba(128,134,139,0.25)")
-    return go.FigureWidget(base)
+    return Figure(base)
 
 
 def fill(figure: Any, found: Comparison | None) -> None:

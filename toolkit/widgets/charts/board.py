@@ -11,7 +11,7 @@ import ipywidgets as w
 from toolkit.trace import StepRecord
 from toolkit.widgets.charts.chart import Chart, Given, read
 from toolkit.widgets.charts.menu import CHARTS, DEFAULT, known
-from toolkit.widgets.charts.panel import Library, Panel
+from toolkit.widgets.charts.panel import Panel
 from toolkit.widgets.charts.svg import svg
 from toolkit.widgets.charts.whole import figure, fill
 from toolkit.widgets.follow import Follower
@@ -35,7 +35,6 @@ class Charts:
         self._row = 0
         self._follower = Follower()
         self._panels: dict[str, Panel] = {}
-        self._library = Library()
         self._setting = False  # the buttons are moved by us
         self._lock = threading.RLock()  # buttons are pressed in another thread than updates come from
         self._buttons = {
@@ -66,7 +65,7 @@ class Charts:
                 self._panels.pop(name).close()
             for name in names:
                 if name not in self._panels:
-                    self._panels[name] = Panel(self._chart(name, self._follower.had), self._library)
+                    self._panels[name] = Panel(self._chart(name, self._follower.had))
                     self._panels[name].draw()
             self._panels = {n: self._panels[n] for n in names}
             self._board.children = [p.box for p in self._panels.values()]

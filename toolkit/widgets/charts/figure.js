@@ -1,7 +1,8 @@
 // A plotly figure of several that share one copy of plotly: each copy is megabytes to send, to read and to keep.
 const RENDERED = "plotlywidget-after-render";
 const LONGEST = 10_000, REST = 250;       // milliseconds: for a first drawing, for one after an order
-const ORDERS = ["_py2js_update", "_py2js_restyle", "_py2js_relayout"];
+const READY = 2_200;                      // until whatever was made together is ready
+const ORDERS = ["update", "restyle", "relayout", "addTraces", "deleteTraces", "moveTraces"].map((what) => "_py2js_" + what);
 
 // After every order plotly compares the whole figure with what was asked for, and sends the kernel the difference: an answer
 // that nobody reads.
@@ -21,8 +22,13 @@ function finished(el) {
   })]);
 }
 
-async function shared(model) {
+// `calm`: when other widgets are ready.
+async function shared(model, calm) {
   const library = await model.widget_manager.get_model(model.get("_library").slice("IPY_MODEL_".length));
+  if (!library.plotly) {
+    await pause(calm - performance.now());
+    await new Promise((done) => requestIdleCallback(done, { timeout: 1000 }));
+  }
   library.plotly ??= (async () => {
     const url = URL.createObjectURL(new Blob([library.get("code")], { type: "text/javascript" }));
     try { return quiet(await import(url)); } finally { URL.revokeObjectURL(url); }
@@ -31,13 +37,12 @@ async function shared(model) {
 }
 
 export default () => {
-  let own, figure, ready, heard = null;     // own: only it can take back what was heard through it
+  let own, born, figure, ready, heard = null;  // own: only it can take back what was heard through it
   const early = [];                         // orders that came before there was anybody to follow them, a few
   const keep = ORDERS.map((name) => [name, () => own.get(name) && early.push([name, own.get(name)]) > 20 && (ready ??= prepare())]);
 
   async function prepare() {
-    await new Promise((done) => requestIdleCallback(done, { timeout: 1000 }));
-    figure = await shared(own);
+    figure = await shared(own, born + READY);
     for (const [name, note] of keep) own.off("change:" + name, note);
     figure.initialize({ model: Object.create(own, { on: { value: (event, f) => { heard?.push([event, f]); own.on(event, f); } } }) });
     for (const [name, order] of early) { own.set(name, null); own.set(name, order); }
@@ -45,9 +50,11 @@ export default () => {
 
   return {
     // A model that takes two seconds to get ready is given up by anywidget and never hears of anything again, and reading
-    // plotly can keep a busy machine's page that long from all of them: it is read for the first view, when they are ready.
+    // plotly can keep a busy machine's page that long from all of them: it is read for the first view, when those that came with
+    // it are ready.
     initialize({ model }) {
       own = model;
+      born = performance.now();
       for (const [name, note] of keep) model.on("change:" + name, note);
     },
     async render({ model, el }) {

@@ -4,39 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import ipywidgets as w
 import plotly.graph_objects as go
-import traitlets
 
 from toolkit.widgets.charts.chart import WIDTH, Arrays, Chart, layout
-
-HERE = Path(__file__).parent
-
-
-class Library(w.Widget):
-    """plotly's own module for figures in a page, once for all figures that share it."""
-
-    code = traitlets.Unicode(read_only=True).tag(sync=True)
-
-    @traitlets.default("code")
-    def _plotly(self) -> str:
-        return (files("plotly") / "package_data" / "widgetbundle.js").read_text(encoding="utf-8")
-
-
-class Figure(go.FigureWidget):  # pyrefly: ignore[invalid-inheritance]  # plotly names a stand-in for pages without anywidget
-    """With a library that it shares, and a style sheet of ours: plotly's texts follow the page's theme."""
-
-    _esm = HERE / "figure.js"
-    _css = HERE / "charts.css"
-    _library = traitlets.Instance(Library).tag(sync=True, **w.widget_serialization)
-
-    def __init__(self, figure: Any, library: Library) -> None:
-        self._library = library  # before the page hears of the figure
-        super().__init__(figure)
+from toolkit.widgets.charts.shared import Figure
 
 
 def put(traces: Iterable[Any], arrays: Arrays, before: Arrays | None = None) -> None:
@@ -51,9 +25,9 @@ def put(traces: Iterable[Any], arrays: Arrays, before: Arrays | None = None) -> 
 class Panel:
     """Draws a chart. A chart with nothing to show is its sentence alone."""
 
-    def __init__(self, chart: Chart, library: Library) -> None:
+    def __init__(self, chart: Chart) -> None:
         self.chart = chart
-        self.figure = Figure(go.Figure(chart.traces(), {**layout(), **chart.axes(), "width": WIDTH}), library)
+        self.figure = Figure(go.Figure(chart.traces(), {**layout(), **chart.axes(), "width": WIDTH}))
         self.figure._config = {"displayModeBar": False}
         self.caption = w.HTML(layout=w.Layout(margin="0"))
         self.caption.add_class("sd-caption")
