@@ -58,6 +58,7 @@ export default () => {
       for (const [name, note] of keep) model.on("change:" + name, note);
     },
     async render({ model, el }) {
+      el.classList.add("sd-figure");
       await (ready ??= prepare());
       // plotly's view goes on listening when it is taken from the page, and fails at the next order: what it listens to is noted.
       // It fails as well when it is taken away in the middle of a drawing, which lasts beyond the call: that is waited for.
