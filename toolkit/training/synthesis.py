@@ -31,9 +31,9 @@ class Recipe:
 
     openings  of user turns, in turn; "" leaves the target free
     prompt    sampling of prompts, and at most so many tokens of one
-    answers   sampling of answers, a batch after another in turn (one batch at temperature 0 is fast: nothing is drawn), and
-              at most so many tokens of one
+    answers   sampling of answers, so many texts as there are rows after another in turn, and at most so many tokens of one
     rows      texts written at once
+    queue     a batch is so many times as many texts as there are rows: where one ends, the next that waits takes its place
     """
 
     openings: tuple[str, ...] = OPENINGS
@@ -42,12 +42,18 @@ class Recipe:
     answers: tuple[Sampling, ...] = (Sampling(), Sampling(), Sampling(temperature=0.7))
     answer_tokens: int = 192
     rows: int = 32
+    queue: int = 4
     seed: int = 0
+
+    @property
+    def batch(self) -> int:
+        """Texts between two writes to the file."""
+        return self.rows * self.queue
 
     def __post_init__(self) -> None:
         if not self.openings or not self.answers:
             raise ValueError("a recipe needs at least one opening and one way of answering")
-        for name in ("prompt_tokens", "answer_tokens", "rows"):
+        for name in ("prompt_tokens", "answer_tokens", "rows", "queue"):
             if getattr(self, name) < 1:
                 raise ValueError(f"a recipe's {name} must be at least 1; got {getattr(self, name)}")
 
@@ -86,7 +92,7 @@ def write_own(
     began, fresh, tokens = perf_counter(), 0, 0
     yield Progress(texts, count, doubles, 0, 0, 0.0)
     while texts < count:
-        batch = range(number, number + recipe.rows)
+        batch = range(number, number + recipe.batch)
         starts = [ids(tokenizer, before + recipe.openings[i % len(recipe.openings)]) for i in batch]
         made = _prompts(engine, starts, recipe, batch, ids(tokenizer, after)[0])
         prompts = [
@@ -120,26 +126,27 @@ def _prompts(
     """What the target writes on in a user's turn, without the token that ends it."""
     stopping = Stopping(recipe.prompt_tokens, (end,))
     samplings = [replace(recipe.prompt, seed=_seed(recipe, i, "prompt")) for i in batch]
-    made = _served(engine, starts, samplings, stopping)
+    made = _served(engine, starts, samplings, stopping, recipe.rows)
     return [out[:-1] if out and out[-1] == end else out for out in made]
 
 
 def _answers(
     engine: Engine, prompts: Sequence[Sequence[int]], recipe: Recipe, numbers: Sequence[int]
 ) -> list[list[int]]:
-    way = recipe.answers[numbers[0] // recipe.rows % len(recipe.answers)] if numbers else Sampling()
-    samplings = [replace(way, seed=_seed(recipe, i, "answer")) for i in numbers]
-    return _served(engine, prompts, samplings, replace(engine.stopping, max_new_tokens=recipe.answer_tokens))
+    ways = [recipe.answers[i // recipe.rows % len(recipe.answers)] for i in numbers]
+    samplings = [replace(way, seed=_seed(recipe, i, "answer")) for way, i in zip(ways, numbers, strict=True)]
+    stopping = replace(engine.stopping, max_new_tokens=recipe.answer_tokens)
+    return _served(engine, prompts, samplings, stopping, recipe.rows)
 
 
 def _served(
-    engine: Engine, prompts: Sequence[Sequence[int]], samplings: Sequence[Sampling], stopping: Stopping
+    engine: Engine, prompts: Sequence[Sequence[int]], samplings: Sequence[Sampling], stopping: Stopping, rows: int
 ) -> list[list[int]]:
     if not prompts:
         return []
     size = 16
-    pages = sum(-(-(len(p) + stopping.max_new_tokens) // size) for p in prompts)
-    server = Server(engine, pages=pages, page=size, rows=len(prompts), chunk=1024, share=False)
+    pages = rows * -(-(max(map(len, prompts)) + stopping.max_new_tokens) // size)
+    server = Server(engine, pages=pages, page=size, rows=rows, chunk=1024, share=False)
     tickets = [server.add(p, sampling=s, stopping=stopping) for p, s in zip(prompts, samplings, strict=True)]
     server.finish()
     return [ticket.output for ticket in tickets]
@@ -168,7 +175,7 @@ def _resume(file: Path, recipe: Recipe) -> tuple[int, int, set[str], int]:
             found.append((json.loads(text), text))
         except ValueError:
             break
-    whole = len(found) // recipe.rows * recipe.rows
+    whole = len(found) // recipe.batch * recipe.batch
     part = file.with_name(file.name + ".part")
     part.write_text(head + "".join(text for _, text in found[:whole]), encoding="utf-8")
     part.replace(file)
