@@ -6,11 +6,14 @@ import copy
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from taught import HEADS, TAPS, drafter, greedy_texts, new_head, plan, taught
 from tiny import lm
 from torch import nn
 
 from toolkit.engine import Engine
+from toolkit.heads.whole import rolled, rolled_plainly
 from toolkit.sampling import Sampling, Stopping
 from toolkit.training import DPace, Objective, Plan, Reader, Shards, capture, fit, simulate, size_of
 from toolkit.training import losses as L
@@ -198,3 +201,21 @@ def test_anchors() -> None:
         assert [a for a in every[b].tolist() if a >= 0] == list(range(start - 1, end - 1))
     drawn, alone = draw_anchors(batch, 5, [4, 5, 6]), draw_anchors(batch, 5, [9, 5, 8])
     assert drawn.shape == (3, 5) and torch.equal(drawn[1], alone[1]) and not torch.equal(drawn[0], alone[0])
+
+
+@given(st.integers(0, 2**20), st.integers(1, 3), st.integers(1, 3), st.integers(1, 9), st.integers(1, 4))
+def test_the_fused_rollout_is_the_plain_one(seed: int, groups: int, rows: int, n: int, later: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+
+    def made(heads: int) -> torch.Tensor:
+        return torch.randn(rows, heads, n, 4, dtype=torch.float64, generator=generator).requires_grad_()
+
+    q, kept = made(2 * groups), [(made(2), made(2)) for _ in range(1 + later)]
+    toward = torch.randn(rows, n, 2 * groups, 4, dtype=torch.float64, generator=generator)
+    leaves = [q, *(x for pair in kept for x in pair)]
+    found = []
+    for way in (rolled, rolled_plainly):
+        out = way(q, kept)
+        found.append([out, *torch.autograd.grad(out, leaves, toward)])
+    for ours, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-9)

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from toolkit.heads.merged import merged
+
 
 @dataclass(slots=True)
 class Causal:
@@ -51,6 +53,16 @@ class Rollout:
 def rolled(q: Tensor, kept: list[tuple[Tensor, Tensor]]) -> Tensor:
     """Queries [B, A, N, D] over the first keys [B, K, N, D], causally, and over their own place's keys of later passes:
     [B, N, A, D]."""
+    if q.device.type == "cpu":
+        groups = q.shape[1] // kept[0][0].shape[1]
+        (k, v), *later = [(k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)) for k, v in kept]
+        own_k, own_v = (torch.stack([pair[i] for pair in later]) for i in (0, 1))
+        return merged(q, k, v, own_k, own_v).transpose(1, 2)
+    return rolled_plainly(q, kept)
+
+
+def rolled_plainly(q: Tensor, kept: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """The same anywhere, with all scores laid out."""
     (k, v), *later = kept
     rows, heads, n, size = q.shape
     groups = heads // k.shape[1]
