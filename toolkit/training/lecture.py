@@ -18,6 +18,9 @@ from toolkit.training.lessons import Lesson
 from toolkit.training.losses import Objective
 from toolkit.training.teach import Guess, guesses
 
+PIECE = 256
+"""Guesses whose distributions are laid out at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sums:
@@ -63,53 +66,59 @@ class Lecture(nn.Module):
         made = list(guesses(self.head, lesson, steps=steps, anchors=anchors))
         if not made:
             raise ValueError("there is nothing to learn in this batch: its answers are shorter than what a guess needs")
-        says = [self._target(lesson, g) for g in made]
-        weight = self._weights(lesson, made, says)
-        depths = max(g.depth for g in made)
-        total, sums = (
-            lesson.state.new_zeros((), dtype=torch.float32),
-            torch.zeros(4, depths, device=lesson.token.device),
-        )
-        for guess, (logits, best, missing), w in zip(made, says, weight, strict=True):
-            able = best >= 0  # of what the head cannot say it cannot learn
-            each = self.objective(guess.logits.float(), logits, best)
+        best = [self.place.value[lesson.best[g.row, g.at - 1]] for g in made]
+        weight = self._weights(lesson, made, best)
+        total = lesson.state.new_zeros((), dtype=torch.float32)
+        sums = torch.zeros(4, max(g.depth for g in made), device=lesson.token.device)
+        for guess, mine, w in zip(made, best, weight, strict=True):
+            for piece in zip(*(x.split(PIECE) for x in (guess.logits, guess.row, guess.at - 1, mine, w)), strict=True):
+                each, said = self._piece(lesson, *piece)
+                total, sums[:, guess.depth - 1] = total + each / stake, sums[:, guess.depth - 1] + said
             if self.objective.feature and guess.state is not None:
-                truth = lesson.state[guess.row, guess.at - 1].to(guess.state.dtype)
-                each = each + self.objective.feature * smooth_l1_loss(
-                    guess.state, truth, reduction="none"
-                ).float().mean(-1)
-            each = each * able
-            d = guess.depth - 1
-            total = total + (each * w).sum() / stake
-            with torch.no_grad():
-                sums[0, d], sums[1, d] = len(best), each.sum()
-                sums[2, d] = (guess.logits.argmax(-1) == best).sum()
-                p = logits.softmax(-1) * (1 - missing)[:, None]
-                sums[3, d] = torch.minimum(p, guess.logits.float().softmax(-1)).sum()
-        return total, Sums(*sums)
+                far = self._far(lesson, guess) * (mine >= 0)
+                total, sums[1, guess.depth - 1] = total + (far * w).sum() / stake, sums[1, guess.depth - 1] + far.sum()
+        return total, Sums(*sums.detach())
 
-    def _target(self, lesson: Lesson, guess: Guess) -> tuple[Tensor, Tensor, Tensor]:
-        """What the target says where a guess was made: logits [M, W], its likeliest token among the W [M], and the probability
-        [M] of what the head cannot say."""
-        row, before = guess.row, guess.at - 1
+    def _piece(
+        self, lesson: Lesson, said: Tensor, row: Tensor, before: Tensor, best: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The weighed loss of some guesses of one depth, and their `Sums` [4]. Softmaxes over a piece stay in the processor's
+        caches, and whoever allocates memory need not ask the system for it."""
         with torch.no_grad():
             state = lesson.state[row, before]
-            logits = (state.to(self.rows.value.dtype) @ self.rows.value.T).float()
-            missing = 1 - (logits.logsumexp(-1) - lesson.total[row, before]).exp()
-            return logits, self.place.value[lesson.best[row, before]], missing.clamp(0, 1)
+            logits = (state.to(self.rows.value.dtype) @ self.rows.value.T).float()  # [M, W] what the target says
+        each = self.objective(said.float(), logits, best) * (best >= 0)  # of what the head cannot say it cannot learn
+        with torch.no_grad():
+            known = (logits.logsumexp(-1) - lesson.total[row, before]).exp().clamp(0, 1)  # the rest the head cannot say
+            accept = torch.minimum(logits.softmax(-1) * known[:, None], said.float().softmax(-1)).sum()
+            right = (said.argmax(-1) == best).sum()
+            found = torch.stack([accept.new_tensor(len(best)), each.sum(), right.to(accept.dtype), accept])
+        return (each * weight).sum(), found
 
-    def _weights(self, lesson: Lesson, made: list[Guess], says: list[tuple[Tensor, Tensor, Tensor]]) -> list[Tensor]:
+    def _far(self, lesson: Lesson, guess: Guess) -> Tensor:
+        """[M] how far the head's own states are from the target's."""
+        assert guess.state is not None
+        truth = lesson.state[guess.row, guess.at - 1].to(guess.state.dtype)
+        return self.objective.feature * smooth_l1_loss(guess.state, truth, reduction="none").float().mean(-1)
+
+    def _weights(self, lesson: Lesson, made: list[Guess], best: list[Tensor]) -> list[Tensor]:
         """[M] for each depth, by the objective."""
         rows, n = lesson.token.shape
         depths = max(g.depth for g in made)
         confidence = torch.zeros(rows * n, depths, device=lesson.token.device)
         origin = [g.row * n + g.start for g in made]
         with torch.no_grad():
-            for guess, (_, best, _), where in zip(made, says, origin, strict=True):
-                q = guess.logits.float().softmax(-1).gather(1, best.clamp(min=0)[:, None])[:, 0]
-                confidence[where, guess.depth - 1] = q * (best >= 0)
+            for guess, mine, where in zip(made, best, origin, strict=True):
+                parts = zip(guess.logits.split(PIECE), mine.split(PIECE), strict=True)
+                confidence[where, guess.depth - 1] = torch.cat([_confidence(said, b) for said, b in parts])
             weight = self.objective.weigh(confidence)
         return [weight[where, g.depth - 1] for g, where in zip(made, origin, strict=True)]
+
+
+def _confidence(said: Tensor, best: Tensor) -> Tensor:
+    """[M] the head's probability of the target's likeliest token, 0 where it cannot say it."""
+    log = said.float()
+    return (log.gather(1, best.clamp(min=0)[:, None])[:, 0] - log.logsumexp(-1)).exp() * (best >= 0)
 
 
 class _Plain:
