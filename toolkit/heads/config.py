@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
+import torch
 from torch import Tensor, nn
 
 from toolkit.protocols import Tap
@@ -74,7 +75,8 @@ class Borrowed:
     def embed(self, token: Tensor, like: Tensor) -> Tensor:
         """[B, N, H] in the dtype and on the device of `like`."""
         place = next(self.embedding.parameters()).device
-        return self.embedding(token.to(place)).to(like.device, like.dtype)
+        with torch.no_grad():  # a gradient of the target's would be as large as its whole table
+            return self.embedding(token.to(place)).to(like.device, like.dtype)
 
     def embed_with(self, own: nn.Embedding | None, token: Tensor, like: Tensor) -> Tensor:
         """The same from a head's own embeddings, where it has some."""

@@ -137,13 +137,14 @@ def told_apart(head: nn.Module, tokens: Tensor | None) -> Tensor | None:
 @contextmanager
 def narrowed(head: Any, unembedding: nn.Linear, tokens: Tensor | None) -> Generator[None]:
     """Within, a head that borrows the target's LM head uses only its rows for `tokens`: a softmax over the frequent tokens
-    costs a fraction of one over all."""
+    costs a fraction of one over all. And those rows gather no gradient: the LM head stays as it is."""
     before = getattr(head, "borrowed", None)
-    if tokens is None or before is None or getattr(head, "vocabulary", None) is not None:
+    if before is None or getattr(head, "vocabulary", None) is not None:
         yield
         return
-    rows = unembedding.weight.detach()[tokens.to(unembedding.weight.device)]
-    narrow = nn.Linear(rows.shape[1], len(rows), bias=False, device=rows.device, dtype=rows.dtype)
+    rows = unembedding.weight.detach()
+    rows = rows if tokens is None else rows[tokens.to(rows.device)]
+    narrow = nn.Linear(rows.shape[1], len(rows), bias=False, device="meta")
     narrow.weight = nn.Parameter(rows, requires_grad=False)
     head.borrowed = replace(before, unembedding=narrow)
     try:
