@@ -96,7 +96,8 @@ def save(
     verifier  the target's name or path, for layouts that record it; None for the one it was loaded by
     lossy     write what the layout cannot say in full; else that raises ValueError, which says what would be lost
     lean      leave out copies of the target's embeddings: EAGLE-3 and P-EAGLE of vLLM's speculators. vLLM and this package take
-              the target's then; speculators 0.9, which trains such heads further, puts zeros in their place
+              the target's then; speculators 0.9, which trains such heads further, puts zeros in their place. EAGLE-3 leaves
+              out an LM head that is the target's too, which this package alone fills in where the vocabulary is a reduced one
     """
     kind = named(dialect) if isinstance(dialect, str) else dialect
     who = str(target.model.name_or_path) if verifier is None else verifier

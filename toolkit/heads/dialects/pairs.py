@@ -83,7 +83,7 @@ def load(c: Checkpoint, target: HFModel, chosen: Conventions) -> tuple[Eagle3Hea
     for name in [*vocabulary.TABLES, *([] if own else [embeddings.KEY])]:
         tensors.pop(name, None)
     if "lm_head.weight" not in tensors:
-        tensors["lm_head.weight"] = _borrowed(c, target, tokens)
+        tensors["lm_head.weight"] = _rows(target, c.need("fc.weight").dtype, tokens)
         notes.append("there is no lm_head: the target's is taken")
     for flag, stem in (("fc_norm", "fc_norm."), ("input_norm", "input_norm.")):
         if not getattr(chosen, flag) and (unused := [n for n in tensors if n.startswith(stem)]):
@@ -155,7 +155,13 @@ def renamed(tensors: Mapping[str, Tensor], name: Callable[[str], str]) -> dict[s
     return {name(old): tensor for old, tensor in tensors.items()}
 
 
-def _borrowed(c: Checkpoint, target: HFModel, tokens: Tensor | None) -> Tensor:
-    dtype = c.need("fc.weight").dtype
+def says_as_target(head: Eagle3Head, target: HFModel) -> bool:
+    """Is the head's LM head the target's, or the rows of it for what the head can say."""
+    own = head.lm_head.weight.detach().cpu()
+    tokens = None if head.vocabulary is None else head.vocabulary.tokens.cpu()
+    return torch.equal(own, _rows(target, own.dtype, tokens))
+
+
+def _rows(target: HFModel, dtype: torch.dtype, tokens: Tensor | None) -> Tensor:
     rows = target.unembedding.weight.detach().to("cpu", dtype)
     return rows.clone() if tokens is None else rows[tokens]

@@ -34,6 +34,8 @@ def save(head: nn.Module, export: Export) -> tuple[Checkpoint, Notes]:
     head = fitting.expect(head, Eagle3Head, _NAME)
     dtype = fitting.dtype_of(head)
     tensors, notes = vocabulary.in_order(pairs.written(head), "lm_head.weight")
+    if export.lean and pairs.says_as_target(head, export.target):
+        del tensors["lm_head.weight"]
     tensors |= embeddings.written(head, export.target, dtype, lean=export.lean)
     config = speculators.config(
         "eagle3", "Eagle3Speculator", head.config, dtype, export, guesses=_GUESSES, **fields(head, _NAME)
