@@ -19,12 +19,12 @@ from tiny import loaded
 
 from toolkit.drafting import Chain, DraftModel
 from toolkit.engine import Engine
-from toolkit.heads import SmallLM
+from toolkit.heads import SmallLM, dialects
 from toolkit.models.assembled import assembled
 from toolkit.models.hf import HFModel
 from toolkit.models.zoo import Loaded
 from toolkit.sampling import Sampling, Stopping
-from toolkit.training import Plan, Reader, Recipe, Shards, StepReport, Text, capture, fit, simulate, write_own
+from toolkit.training import Look, Plan, Reader, Recipe, Shards, StepReport, Text, capture, fit, simulate, write_own
 from toolkit.training.course import course
 from toolkit.training.follow import Exported, follow
 from toolkit.training.texts import load, save
@@ -94,6 +94,36 @@ def test_a_course_ends_with_a_head_on_disk(head: str, tensor: str, tmp_path: Pat
     assert not any(isinstance(r, StepReport) for r in again), "it was finished"
 
 
+def test_a_course_goes_on_from_the_head_of_another(tmp_path: Path) -> None:
+    first = written(tmp_path, 'kind = "eagle3"\ndraft_vocab = 40\nnorms = true\ntaps = [1, 2]\nlm_head = "target"')
+    second = tmp_path / "second.toml"
+    second.write_text('start = "tiny.toml"\n' + first.read_text().replace("draft_vocab = 40", "draft_vocab = 60"))
+    work = tmp_path / "work"
+    reports = list(follow(course(second), chatty(), work, "mine"))
+    ends = [r for r in reports if isinstance(r, Exported)]
+    assert ends == reports[-1:] and ends[0].folder == work / "mine/head"
+    target = HFModel(chatty().model)
+    heads = [dialects.load(work / name / "head", target).head for name in ("mine-start", "mine")]
+    grown = load_file(work / "mine-start/head/model.safetensors")
+    assert "lm_head.weight" not in grown, "it stayed the target's"
+    for head, count in zip(heads, (40, 60), strict=True):
+        assert torch.equal(head.lm_head.weight, target.unembedding.weight.detach()[head.vocabulary.tokens].bfloat16())
+        assert len(head.lm_head.weight) == count
+    looks = [r for r in reports if isinstance(r, Look)]
+    begun = [r for r in looks if r.step == 0]
+    assert len(begun) == 2 and begun[1].simulated.acceptance_length > begun[0].simulated.acceptance_length
+    kept = max((r for r in looks[looks.index(begun[1]) :]), key=lambda r: r.simulated.acceptance_length)
+    assert torch.equal(heads[1].fc.weight, heads[0].fc.weight) == (kept.step == 0), "the best state is exported"
+    again = list(follow(course(second), chatty(), work, "mine"))
+    assert not any(isinstance(r, StepReport) for r in again), "both were finished"
+    second.write_text(second.read_text().replace("taps = [1, 2]", "taps = [1]"))
+    with pytest.raises(ValueError, match="other sizes"):
+        list(follow(course(second), chatty(), work, "mine"))
+    second.write_text(second.read_text().replace("eagle3", "small"))
+    with pytest.raises(ValueError, match="starts anew"):
+        course(second)
+
+
 def test_a_course_that_writes_its_own_texts(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text(
@@ -116,6 +146,7 @@ def test_a_course_that_writes_its_own_texts(tmp_path: Path) -> None:
         (("rate = 1e-2", "rate = "), "is not TOML"),
         (("epochs = 2", 'epochs = 2\nobjective = { terms = [["cosine", 1.0]] }'), "unknown loss 'cosine'"),
         (("epochs = 2", 'epochs = 2\nobjective = { weigh = ["slow", 1.0] }'), "unknown way to weigh"),
+        (('"medusa"', '"eagle3"\nlm_head = "none"'), "unknown lm_head 'none'"),
     ],
 )
 def test_a_course_that_is_wrong_is_refused_in_a_sentence(change: tuple[str, str], says: str, tmp_path: Path) -> None:

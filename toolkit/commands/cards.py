@@ -40,7 +40,7 @@ def card(name: str, folder: Path, found: Sequence[Answer], baseline: str, about:
         "## Training",
         "",
         f"The course is in `course.toml` (seeds included), the log in `log.jsonl`. Kept is the state after {best['tokens']:,} taught",
-        "tokens. Simulated acceptance length of chains on texts held back:",
+        f"tokens{_begun(given)}. Simulated acceptance length of chains on texts held back:",
         "",
         "| taught tokens | acceptance length |",
         "|---:|---:|",
@@ -66,6 +66,10 @@ def _taught_on(given: Course) -> str:
     if files := [part.file for part in given.texts if part.file]:
         return f"on {', '.join(files)}"
     return "on texts that the target wrote and answered itself, and on nothing else"
+
+
+def _begun(given: Course) -> str:
+    return f", which came after those of `{Path(given.start).name}`" if given.start else ""
 
 
 def _target(given: Course) -> str:

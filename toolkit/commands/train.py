@@ -37,6 +37,8 @@ def train(options: argparse.Namespace) -> int:
         if isinstance(report, Exported):  # whoever finds the head finds how it came about
             shutil.copy(file, report.folder / "course.toml")
             shutil.copy(report.folder.parent / "log.jsonl", report.folder)
+            if given.start is not None:
+                shutil.copy(given.start, report.folder)
     return 0
 
 

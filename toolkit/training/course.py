@@ -68,6 +68,7 @@ class HeadPlan:
     layers       of the head; for a small LM, which of the target's it begins as
     taps         of the target (eagle3, block); None for the published choice
     norms        eagle3: a norm for every tap before they are fused, and the state goes on after its norm
+    lm_head      eagle3: "own", which begins as the target's, or "target", which stays so: nothing to learn, to keep and to ship
     heads        of Medusa; block, mask: of a block head
     """
 
@@ -76,6 +77,7 @@ class HeadPlan:
     layers: int | tuple[int, ...] | None = None
     taps: tuple[int, ...] | None = None
     norms: bool = False
+    lm_head: str = "own"
     heads: int = 4
     block: int = 8
     mask: int | None = None
@@ -84,6 +86,8 @@ class HeadPlan:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"unknown kind of head {self.kind!r}: use one of {', '.join(KINDS)}")
+        if self.lm_head not in ("own", "target"):
+            raise ValueError(f"unknown lm_head {self.lm_head!r} of a head: use own or target")
 
     @property
     def dialect(self) -> str | None:
@@ -99,7 +103,7 @@ class HeadPlan:
         match self.kind:
             case "eagle3":
                 tokens = None if self.draft_vocab is None else frequent(self.draft_vocab)
-                return Eagle3Head.of(
+                head = Eagle3Head.of(
                     target,
                     taps=self.taps,
                     tokens=tokens,
@@ -107,6 +111,8 @@ class HeadPlan:
                     norm_before_residual=self.norms,
                     fc_norm=self.norms,
                 )
+                head.lm_head.requires_grad_(self.lm_head == "own")
+                return head
             case "eagle1":
                 return EagleHead.of(target, layers=count)
             case "medusa":
@@ -124,6 +130,7 @@ class Course:
     """Of one head.
 
     told_apart  how many frequent tokens are told apart while learning, by heads that borrow the target's LM head; None for all
+    start       another course, whose head this one goes on from, in all but its LM head and vocabulary; None for a new head
     """
 
     texts: tuple[Writing, ...]
@@ -132,10 +139,13 @@ class Course:
     target: str = "smollm2"
     dtype: str = "bfloat16"
     told_apart: int | None = None
+    start: str | None = None
 
     def __post_init__(self) -> None:
         if not self.texts:
             raise ValueError("a course needs [[texts]]: what the target is to write, or a file")
+        if self.start and self.head.dialect is None:
+            raise ValueError(f"a head of kind {self.head.kind!r} starts anew: take out start")
 
 
 def course(file: Path) -> Course:
@@ -149,7 +159,8 @@ def course(file: Path) -> Course:
     try:
         found = parsed(table)
         near = [replace(t, file=str(file.parent / t.file)) if t.file else t for t in found.texts]
-        return replace(found, texts=tuple(near))
+        start = str(file.parent / found.start) if found.start else None
+        return replace(found, texts=tuple(near), start=start)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{file}: {error}") from error
 

@@ -21,7 +21,7 @@ from toolkit.models import zoo
 from toolkit.models.hf import HFModel
 from toolkit.protocols import Tap
 from toolkit.sampling import Stopping
-from toolkit.training.course import Course, HeadPlan, Writing, digest
+from toolkit.training.course import Course, HeadPlan, Writing, course, digest
 from toolkit.training.fit import fit
 from toolkit.training.lessons import Joined, Source
 from toolkit.training.plan import Look, Report
@@ -40,7 +40,7 @@ class Exported:
 
 
 def follow(
-    course: Course, loaded: zoo.Loaded, work: Path, name: str, *, accelerator: Accelerator | None = None
+    given: Course, loaded: zoo.Loaded, work: Path, name: str, *, accelerator: Accelerator | None = None
 ) -> Iterator[Progress | Size | Report | Exported]:
     """Write what is lacking into `work`: texts and captures, which courses share, and in a folder `name` checkpoints, a log and
     the head. Yields how far each stage is."""
@@ -48,25 +48,48 @@ def follow(
     target = HFModel(loaded.model)
     work.mkdir(parents=True, exist_ok=True)
     if accelerator.is_main_process:
-        for part in course.texts:
+        for part in given.texts:
             yield from _write(part, target, loaded, work)
     accelerator.wait_for_everyone()
-    texts = [_texts(part, loaded, target, work) for part in course.texts]
+    texts = [_texts(part, loaded, target, work) for part in given.texts]
     frequencies = Frequencies.of([text for part in texts for text in part], target.vocab)
-    head = course.head.make(target, frequencies.choose)
+    head = given.head.make(target, frequencies.choose)
+    if given.start is not None:
+        yield from _start(head, Path(given.start), target, loaded, work, f"{name}-start", accelerator)
     made: Any = head
     read: tuple[Tap, ...] = made.taps
     taps = tuple(dict.fromkeys((*spread_taps(target, min(3, target.layers)), *(t for t in read if t != "final"))))
-    folders = [work / f"capture-{digest(p.file or p.key, taps)}" for p in course.texts]
+    folders = [work / f"capture-{digest(p.file or p.key, taps)}" for p in given.texts]
     if accelerator.is_main_process:
         for part, folder in zip(texts, folders, strict=True):
             yield from capture(target, part, taps, folder)
     accelerator.wait_for_everyone()
-    told = None if course.told_apart is None else frequencies.choose(course.told_apart)
+    told = None if given.told_apart is None else frequencies.choose(given.told_apart)
     source = Joined([Shards(folder, read) for folder in folders])
-    yield from _fitted(course, head, target, source, work / name, told, accelerator)
+    yield from _fitted(given, head, target, source, work / name, told, accelerator)
     if accelerator.is_main_process:
-        yield Exported(work / name / "head", export(head, course.head, work / name / "head", target, loaded.published))
+        yield Exported(work / name / "head", export(head, given.head, work / name / "head", target, loaded.published))
+
+
+def _start(
+    head: nn.Module, file: Path, target: HFModel, loaded: zoo.Loaded, work: Path, name: str, accelerator: Accelerator
+) -> Iterator[Progress | Size | Report]:
+    """Let `head` begin as that of another course, which is followed first unless its head is there already. Raises ValueError
+    for a head of another make."""
+    place = work / name / "head"
+    if not (place / "config.json").exists():
+        for report in follow(course(file), loaded, work, name, accelerator=accelerator):
+            if not isinstance(report, Exported):
+                yield report
+        accelerator.wait_for_everyone()
+    own = ("lm_head.", "vocabulary.")
+    before = dialects.load(place, target, dtype=target.dtype).head.state_dict()
+    try:
+        found = head.load_state_dict({n: t for n, t in before.items() if not n.startswith(own)}, strict=False)
+    except RuntimeError as error:
+        raise ValueError(f"the head of {file} has other sizes than the one that is to go on from it") from error
+    if odd := [n for n in (*found.missing_keys, *found.unexpected_keys) if not n.startswith(own)]:
+        raise ValueError(f"the head of {file} is of another make than the one that is to go on from it: see {odd[0]}")
 
 
 def _write(part: Writing, target: HFModel, loaded: zoo.Loaded, work: Path) -> Iterator[Progress]:
@@ -85,7 +108,7 @@ def _texts(part: Writing, loaded: zoo.Loaded, target: HFModel, work: Path) -> li
 
 
 def _fitted(
-    course: Course,
+    given: Course,
     head: nn.Module,
     target: HFModel,
     source: Source,
@@ -96,7 +119,7 @@ def _fitted(
     """`fit`, with a log. A run that goes on from a checkpoint says its last steps again; the log keeps each once."""
     log, begun = folder / "log.jsonl", False
     for report in fit(
-        head, target.unembedding, source, course.plan, folder=folder, tokens=tokens, accelerator=accelerator
+        head, target.unembedding, source, given.plan, folder=folder, tokens=tokens, accelerator=accelerator
     ):
         if accelerator.is_main_process and (isinstance(report, Look) or report.step % 10 == 0):
             if not begun:
