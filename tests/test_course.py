@@ -116,9 +116,16 @@ def test_a_course_goes_on_from_the_head_of_another(tmp_path: Path) -> None:
     assert torch.equal(heads[1].fc.weight, heads[0].fc.weight) == (kept.step == 0), "the best state is exported"
     again = list(follow(course(second), chatty(), work, "mine"))
     assert not any(isinstance(r, StepReport) for r in again), "both were finished"
+    second.write_text(second.read_text().replace("tiny.toml", "work/mine-start/head"))
+    looks = [r for r in follow(course(second), chatty(), work, "third") if isinstance(r, Look)]
+    assert [r.step for r in looks if r.step == 0] == [0], "a head's folder needs no training"
+    assert looks[0].simulated == begun[1].simulated
     second.write_text(second.read_text().replace("taps = [1, 2]", "taps = [1]"))
     with pytest.raises(ValueError, match="other sizes"):
         list(follow(course(second), chatty(), work, "mine"))
+    second.write_text(second.read_text().replace("work/mine-start/head", "none/course.toml"))
+    with pytest.raises(ValueError, match="give its head's folder"):
+        course(second)
     second.write_text(second.read_text().replace("eagle3", "small"))
     with pytest.raises(ValueError, match="starts anew"):
         course(second)

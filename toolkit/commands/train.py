@@ -37,7 +37,7 @@ def train(options: argparse.Namespace) -> int:
         if isinstance(report, Exported):  # whoever finds the head finds how it came about
             shutil.copy(file, report.folder / "course.toml")
             shutil.copy(report.folder.parent / "log.jsonl", report.folder)
-            if given.start is not None:
+            if given.start is not None and Path(given.start).is_file():
                 shutil.copy(given.start, report.folder)
     return 0
 

@@ -130,7 +130,8 @@ class Course:
     """Of one head.
 
     told_apart  how many frequent tokens are told apart while learning, by heads that borrow the target's LM head; None for all
-    start       another course, whose head this one goes on from, in all but its LM head and vocabulary; None for a new head
+    start       a head's folder or another course, to go on from that head in all but its LM head and vocabulary; None for a new
+                head. Another course's head is trained first, and its file is kept with this one's head
     """
 
     texts: tuple[Writing, ...]
@@ -146,6 +147,10 @@ class Course:
             raise ValueError("a course needs [[texts]]: what the target is to write, or a file")
         if self.start and self.head.dialect is None:
             raise ValueError(f"a head of kind {self.head.kind!r} starts anew: take out start")
+        if self.start and Path(self.start).name == "course.toml":
+            raise ValueError(
+                "the course to start from is kept beside this one, which becomes course.toml: give its head's folder"
+            )
 
 
 def course(file: Path) -> Course:

@@ -74,9 +74,9 @@ def follow(
 def _start(
     head: nn.Module, file: Path, target: HFModel, loaded: zoo.Loaded, work: Path, name: str, accelerator: Accelerator
 ) -> Iterator[Progress | Size | Report]:
-    """Let `head` begin as that of another course, which is followed first unless its head is there already. Raises ValueError
-    for a head of another make."""
-    place = work / name / "head"
+    """Let `head` begin as the one in the folder `file`, or as that of another course, which is followed first unless its head is
+    there already. Raises ValueError for a head of another make."""
+    place = file if file.is_dir() else work / name / "head"
     if not (place / "config.json").exists():
         for report in follow(course(file), loaded, work, name, accelerator=accelerator):
             if not isinstance(report, Exported):
@@ -87,9 +87,9 @@ def _start(
     try:
         found = head.load_state_dict({n: t for n, t in before.items() if not n.startswith(own)}, strict=False)
     except RuntimeError as error:
-        raise ValueError(f"the head of {file} has other sizes than the one that is to go on from it") from error
+        raise ValueError(f"the head from {file} has other sizes than the one that is to go on from it") from error
     if odd := [n for n in (*found.missing_keys, *found.unexpected_keys) if not n.startswith(own)]:
-        raise ValueError(f"the head of {file} is of another make than the one that is to go on from it: see {odd[0]}")
+        raise ValueError(f"the head from {file} is of another make than the one that is to go on from it: see {odd[0]}")
 
 
 def _write(part: Writing, target: HFModel, loaded: zoo.Loaded, work: Path) -> Iterator[Progress]:
